@@ -1,0 +1,48 @@
+# Two commands for a fresh machine: `make demo` shows what hotloop does, `make test` proves it.
+# Each sets up .venv first; a second call finds it ready.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/ready
+# Small tensors on two cores are fastest with one thread, and tests must fit beside each other.
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test test-all check clean
+.DEFAULT_GOAL := demo
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "hotloop needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "Installing python3-venv (Debian ships python3 without it) ..."; \
+	  SUDO=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+	  $$SUDO apt-get update -qq && $$SUDO apt-get install -qq -y python3-venv; }
+	@echo "Setting up .venv (about a minute, once) ..."
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[torch,dev]'
+	@touch $(READY)
+
+DEMO_SECONDS ?= 8
+DEMO_BUDGET ?= 30
+
+demo: $(READY)
+	@$(BIN)/hotloop train ppo:CartPole-v1 --save .hotloop/demo-train.run
+	@$(BIN)/hotloop benchmark ppo:CartPole-v1 --seconds $(DEMO_SECONDS) --save .hotloop/demo-benchmark.run
+	@$(BIN)/hotloop simplify ppo:CartPole-v1 --budget $(DEMO_BUDGET) --save .hotloop/demo-simplify.run
+	@$(BIN)/hotloop report .hotloop/demo-train.run .hotloop/demo-benchmark.run .hotloop/demo-simplify.run \
+	  --html report.html
+
+check: $(READY)
+	@$(BIN)/ruff check --quiet src tests benchmarks examples
+	@$(BIN)/ruff format --quiet --check src tests benchmarks examples
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports --no-cache > .venv/lint-imports.log || { cat .venv/lint-imports.log; exit 1; }
+
+test: check
+	@$(BIN)/pytest
+
+test-all: check
+	@$(BIN)/pytest -m ''
+
+clean:
+	rm -rf .venv .hotloop report.html

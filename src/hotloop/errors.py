@@ -1,0 +1,32 @@
+"""What can go wrong, one class per thing a caller may want to tell apart.
+
+A message says where, what was expected, what came, and what to do.
+"""
+
+
+class HotloopError(Exception):
+    """Root of every error that hotloop raises on purpose; the command line prints it and exits 1."""
+
+
+class TargetError(HotloopError):
+    """A target that does not exist, cannot be imported, or is not a loop."""
+
+
+class LoopError(HotloopError):
+    """A loop that breaks its contract: no units, NaN units, an end before the measurement's."""
+
+
+class StageError(HotloopError):
+    """A stage that was declared in a way that cannot hold."""
+
+
+class StateError(HotloopError):
+    """State that was declared but cannot be saved and put back."""
+
+
+class RunError(HotloopError):
+    """A run file that cannot be read or written."""
+
+
+class RefusedError(HotloopError):
+    """A measurement that would not support a verdict; says what would."""
