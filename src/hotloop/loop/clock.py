@@ -1,0 +1,116 @@
+"""Time, as everything in hotloop reads it and spends it.
+
+A `Clock` is passed in, never fetched, so that a test can put a fake one in its place and expect
+exact numbers. `wait` gives the processor away, `burn` keeps it: the difference is what tells a
+cost through waiting from a cost through contention.
+"""
+
+import asyncio
+import statistics
+import time
+from typing import Protocol
+
+# Linux wakes a sleeper 50 µs late at best (its timer slack) and often later: the last stretch of
+# a wait is spun away, giving the interpreter lock and the core to whoever wants them.
+SPIN_NS = 150_000
+# An event loop's timers are no finer than this.
+ASYNC_SPIN_NS = 1_500_000
+# Waits that come out further off than this are reported as not measurable.
+WAIT_TOLERANCE = 0.2
+
+
+class Clock(Protocol):
+    """What a stage needs of time."""
+
+    def now_ns(self) -> int:
+        """Monotonic time, comparable between the processes of one machine, in ns."""
+        ...
+
+    def thread_cpu_ns(self) -> int:
+        """Processor time of the calling thread, in ns."""
+        ...
+
+    def wait_ns(self, duration_ns: float) -> int:
+        """Let `duration_ns` pass without using the processor; returns what really passed, in ns."""
+        ...
+
+    def burn_ns(self, duration_ns: float) -> int:
+        """Let `duration_ns` pass while using the processor; returns what really passed, in ns."""
+        ...
+
+    async def wait_async_ns(self, duration_ns: float) -> int:
+        """`wait_ns` for a coroutine: the event loop runs others meanwhile."""
+        ...
+
+
+class RealClock:
+    """The machine's monotonic clock."""
+
+    # Bound once: a stage reads the clock twice a call, and a method would double its cost.
+    now_ns = staticmethod(time.perf_counter_ns)
+    thread_cpu_ns = staticmethod(time.thread_time_ns)
+
+    def wait_ns(self, duration_ns: float) -> int:
+        """Sleep, then spin the last stretch while giving the interpreter lock away."""
+        start = time.perf_counter_ns()
+        if duration_ns <= 0:
+            return 0
+        deadline = start + duration_ns
+        if duration_ns > SPIN_NS:
+            time.sleep((duration_ns - SPIN_NS) * 1e-9)
+        while (now := time.perf_counter_ns()) < deadline:
+            time.sleep(0)
+        return now - start
+
+    def burn_ns(self, duration_ns: float) -> int:
+        """Spin in Python, holding the interpreter lock as a Python stage does."""
+        start = time.perf_counter_ns()
+        deadline = start + duration_ns
+        while (now := time.perf_counter_ns()) < deadline:
+            pass
+        return now - start
+
+    async def wait_async_ns(self, duration_ns: float) -> int:
+        """Sleep in the event loop, then yield to it until the time is up."""
+        start = time.perf_counter_ns()
+        deadline = start + duration_ns
+        if duration_ns > ASYNC_SPIN_NS:
+            await asyncio.sleep((duration_ns - ASYNC_SPIN_NS) * 1e-9)
+        else:
+            await asyncio.sleep(0)
+        while (now := time.perf_counter_ns()) < deadline:
+            await asyncio.sleep(0)
+        return now - start
+
+
+def resolution_ns(clock: Clock, repeats: int = 2_000) -> int:
+    """The smallest step between two readings of `clock` that differ, in ns."""
+    smallest = 1_000_000_000
+    last = clock.now_ns()
+    for _ in range(repeats):
+        now = clock.now_ns()
+        if now != last:
+            smallest = min(smallest, now - last)
+        last = now
+    return smallest
+
+
+def wait_error(clock: Clock, duration_ns: float, repeats: int = 15) -> float:
+    """How far a wait of `duration_ns` comes out, relative to it (median of `repeats`).
+
+    More than `WAIT_TOLERANCE` means that waits of this length are not measurable here.
+    """
+    errors = [abs(clock.wait_ns(duration_ns) - duration_ns) / duration_ns for _ in range(repeats)]
+    return statistics.median(errors)
+
+
+def shortest_wait_ns(clock: Clock) -> int:
+    """The shortest wait, of 5 µs to 1 ms, that this machine keeps within `WAIT_TOLERANCE`, in ns.
+
+    It must also leave the processor: below the spun stretch a wait would be work, so this is
+    never less than twice `SPIN_NS` minus nothing spun; shorter waits are usable as delays only.
+    """
+    for duration_ns in (5_000, 10_000, 20_000, 50_000, 100_000, 200_000, 500_000, 1_000_000):
+        if wait_error(clock, duration_ns) <= WAIT_TOLERANCE:
+            return duration_ns
+    return 1_000_000

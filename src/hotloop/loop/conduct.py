@@ -1,0 +1,275 @@
+"""Running a loop in blocks, whoever holds the `for`.
+
+A measurement is written as a generator: it yields a `Request` (run so many iterations under this
+arm) and is sent the `Block` that was measured. The `Conductor` turns that into what happens at the
+end of each iteration, so that the same measurement drives a `Loop` whose body hotloop calls, and a
+user's script that only says where its iterations end.
+"""
+
+import os
+import resource
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from hotloop.errors import LoopError
+from hotloop.loop.arm import OFF, Arm, Board, Event
+from hotloop.loop.loop import Loop, checked_units
+
+# The view is refreshed, and long blocks are cut, no more often than this.
+TICK_NS = 400_000_000
+
+
+@dataclass(frozen=True)
+class Request:
+    """One block to run.
+
+    iterations: how many are timed; seconds: or as many as start within this time.
+    drain: iterations before them, under the same arm, that are not timed: what is still in
+    flight from the arm before comes out in these.
+    before: called after the drain, before the first timed iteration.
+    """
+
+    arm: Arm
+    iterations: int | None = None
+    seconds: float | None = None
+    drain: int = 0
+    before: Callable[[], None] | None = None
+    phase: str = ""
+
+
+@dataclass
+class Block:
+    """What was measured in one block: a duration and a number of units for each iteration."""
+
+    request: Request
+    start_ns: list[int] = field(default_factory=list)
+    duration_ns: list[int] = field(default_factory=list)
+    units: list[float] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    cpu_ns: int = 0  # processor time of the main thread
+    switches: int = 0  # involuntary context switches of this process
+    pressure_us: int = 0  # time in which some task of the machine waited for a core
+    delayed_ns: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def ns_per_iteration(self) -> float:
+        """Mean duration of an iteration, in ns."""
+        return sum(self.duration_ns) / len(self.duration_ns)
+
+
+T = TypeVar("T")
+Measurement = Generator[Request, Block, T]
+Observer = Callable[["Conductor"], None]
+
+
+class StoppedByMeasurement(BaseException):
+    """Unwinds a user's script when the measurement has what it needs; no error."""
+
+
+class Conductor:
+    """Feeds a measurement with blocks, at the boundaries between iterations.
+
+    `begin` once, then `boundary` at the end of every iteration until `finished`.
+    """
+
+    def __init__(
+        self,
+        measurement: Measurement[Any],
+        board: Board,
+        *,
+        name: str,
+        unit: str,
+        observer: Observer | None = None,
+    ) -> None:
+        self.name, self.unit = name, unit
+        self.board = board
+        self.finished = False
+        self.result: Any = None
+        self.iterations_done = 0
+        self.units_done = 0.0
+        self.first_iteration_end_ns: int | None = None
+        self.block: Block | None = None
+        self._measurement = measurement
+        self._observer = observer
+        self._now = board.clock.now_ns
+        self._pressure = _PressureGauge()
+        self._drain_left = 0
+        self._iteration_start = 0
+        self._deadline: int | None = None
+        self._next_tick = 0
+
+    def begin(self) -> None:
+        """Start the first block: the next thing to happen is an iteration."""
+        self._advance(None)
+        self._iteration_start = self._now()
+
+    def boundary(self, units: object) -> None:
+        """One iteration has ended, with so many units; the next starts on return.
+
+        Raises: LoopError for units that cannot be counted.
+        """
+        end = self._now()
+        count = float(units) if type(units) is int else checked_units(units, self.name, self.unit)
+        block = self.block
+        if block is None:
+            return
+        self.iterations_done += 1
+        self.units_done += count
+        if self.first_iteration_end_ns is None:
+            self.first_iteration_end_ns = end
+        if self._drain_left:
+            self._drain_left -= 1
+            if not self._drain_left:
+                self._open(block)
+        else:
+            block.start_ns.append(self._iteration_start)
+            block.duration_ns.append(end - self._iteration_start)
+            block.units.append(count)
+            if len(block.duration_ns) == block.request.iterations or (
+                self._deadline is not None and end >= self._deadline
+            ):
+                self._advance(self._closed(block))
+        if self._observer is not None and end >= self._next_tick:
+            self._next_tick = end + TICK_NS
+            self._observer(self)
+        self._iteration_start = self._now()
+
+    def abandon(self) -> None:
+        """The loop will not go on: let the measurement clean up, and stop measuring."""
+        self._measurement.close()
+        self._stop()
+
+    def fail(self, error: BaseException) -> bool:
+        """An iteration raised: offer the error to the measurement.
+
+        Returns whether the measurement took it and asked for another block; else the caller
+        raises the error.
+        """
+        if self.block is None:
+            return False
+        try:
+            request = self._measurement.throw(error)
+        except StopIteration as stop:
+            self.result = stop.value
+            self._stop()
+            return True
+        self._start(request)
+        self._iteration_start = self._now()
+        return True
+
+    def _advance(self, block: Block | None) -> None:
+        try:
+            request = next(self._measurement) if block is None else self._measurement.send(block)
+        except StopIteration as stop:
+            self.result = stop.value
+            self._stop()
+            return
+        self._start(request)
+
+    def _start(self, request: Request) -> None:
+        self.block = block = Block(request)
+        self.board.set(request.arm)
+        self._drain_left = request.drain
+        if not request.drain:
+            self._open(block)
+
+    def _open(self, block: Block) -> None:
+        request = block.request
+        if request.before is not None:
+            request.before()
+        self.board.drain_events()
+        for known in self.board.stages.values():
+            known.delayed_ns = 0
+        block.delayed_ns = {
+            name: -self.board.worker_delay_ns(known.index)
+            for name, known in self.board.stages.items()
+        }
+        block.switches = -resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+        block.pressure_us = -self._pressure.read_us()
+        block.cpu_ns = -self.board.clock.thread_cpu_ns()
+        self._deadline = (
+            None if request.seconds is None else self._now() + round(request.seconds * 1e9)
+        )
+
+    def _closed(self, block: Block) -> Block:
+        block.cpu_ns += self.board.clock.thread_cpu_ns()
+        # A GPU is waited for here and nowhere else; what it still had to do belongs to the block.
+        if self.board.gpu is not None:
+            before = self._now()
+            self.board.gpu.synchronize()
+            block.duration_ns[-1] += self._now() - before
+        block.switches += resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+        block.pressure_us += self._pressure.read_us()
+        for name, known in self.board.stages.items():
+            block.delayed_ns[name] = (
+                block.delayed_ns.get(name, 0)
+                + known.delayed_ns
+                + self.board.worker_delay_ns(known.index)
+            )
+        block.events = self.board.drain_events()
+        return block
+
+    def _stop(self) -> None:
+        self.finished = True
+        self.block = None
+        self.board.set(Arm("off", rest=OFF))
+        self._pressure.close()
+
+
+def drive(
+    loop: Loop, measurement: Measurement[T], board: Board, observer: Observer | None = None
+) -> T:
+    """Run a loop's body under a measurement until it has what it needs; returns its result.
+
+    Raises: LoopError if the body returns no countable units, or ends (StopIteration) too early;
+    whatever the body raises, with the stage's name as a note.
+    """
+    conductor = Conductor(measurement, board, name=loop.name, unit=loop.unit, observer=observer)
+    body = loop.body
+    try:
+        conductor.begin()
+        while not conductor.finished:
+            try:
+                units = body()
+            except StopIteration:
+                done = conductor.iterations_done
+                raise ended_early(loop.name, done) from None
+            except Exception as error:
+                if not conductor.fail(error):
+                    raise
+                continue
+            conductor.boundary(units)
+    finally:
+        if not conductor.finished:
+            conductor.abandon()
+    return conductor.result  # type: ignore[no-any-return]
+
+
+def ended_early(name: str, iterations: int) -> LoopError:
+    """The error for a loop that has no more iterations while the measurement needs some."""
+    return LoopError(
+        f"{name} ended after {iterations} iterations, before the measurement had what it needs; "
+        "let it run longer, or ask for less with --seconds or --budget"
+    )
+
+
+class _PressureGauge:
+    """Time in which some task waited for a core, from the kernel; 0 where it does not say."""
+
+    def __init__(self) -> None:
+        try:
+            self._fd: int | None = os.open("/proc/pressure/cpu", os.O_RDONLY)
+            os.pread(self._fd, 256, 0)
+        except OSError:
+            self._fd = None
+
+    def read_us(self) -> int:
+        if self._fd is None:
+            return 0
+        return int(os.pread(self._fd, 256, 0).split(b"\n", 1)[0].rsplit(b"=", 1)[1])
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None

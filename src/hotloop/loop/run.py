@@ -1,0 +1,152 @@
+"""The raw record of one execution, saved so that every report can be drawn from it again.
+
+A run file is a zip archive: `run.json` (what kind of run, target, resolved settings, machine
+facts, small tables) and one `.npy` file for each array of raw samples. It is written whole under
+another name and then renamed, so a file of the right name is complete.
+"""
+
+import contextlib
+import io
+import json
+import os
+import re
+import zipfile
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hotloop.errors import RunError
+from hotloop.loop.host import host_facts
+
+FORMAT = 1
+FOLDER = Path(".hotloop")
+_HEADER = "run.json"
+
+
+@dataclass
+class Run:
+    """One execution: raw samples in `arrays`, everything else in `facts`, JSON-ready."""
+
+    verb: str  # "benchmark", "simplify", "train"
+    target: str
+    settings: dict[str, Any]
+    facts: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    host: dict[str, Any] = field(default_factory=host_facts)
+    complete: bool = True
+
+    def save(self, path: Path | None = None) -> Path:
+        """Write the run to `path`, or under `.hotloop/` by date and target; returns where.
+
+        Raises: RunError if it cannot be written; what stood there before stays as it was.
+        """
+        path = path or self._default_path()
+        header = {
+            "hotloop_run": FORMAT,
+            "verb": self.verb,
+            "target": self.target,
+            "complete": self.complete,
+            "settings": self.settings,
+            "host": self.host,
+            "facts": self.facts,
+        }
+        scratch = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(scratch, "wb") as file:
+                with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+                    archive.writestr(_HEADER, json.dumps(header, default=_plain))
+                    for name, array in self.arrays.items():
+                        buffer = io.BytesIO()
+                        np.save(buffer, array, allow_pickle=False)
+                        archive.writestr(f"{name}.npy", buffer.getvalue())
+                file.flush()
+                os.fsync(file.fileno())
+            scratch.replace(path)
+        except OSError as error:
+            raise RunError(
+                f"the run could not be saved as {path}: {error.strerror or error}. Free some room "
+                "or name another place with --save"
+            ) from error
+        finally:
+            with contextlib.suppress(OSError):
+                scratch.unlink()
+        return path
+
+    def _default_path(self) -> Path:
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        target = re.sub(r"[^\w.-]+", "-", self.target).strip("-")
+        path = FOLDER / f"{stamp}-{self.verb}-{target}.run"
+        number = 1
+        while path.exists():
+            number += 1
+            path = FOLDER / f"{stamp}-{self.verb}-{target}-{number}.run"
+        return path
+
+
+def load(path: Path) -> Run:
+    """Read a saved run.
+
+    Raises: RunError, in one sentence, for a file that is not there, not a run, cut short, or
+    written by a newer version.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            if _HEADER not in names:
+                raise RunError(f"{path} is an archive, but not a hotloop run")
+            header = json.loads(archive.read(_HEADER))
+            if not isinstance(header, dict) or "hotloop_run" not in header:
+                raise RunError(f"{path} is an archive, but not a hotloop run")
+            if header["hotloop_run"] > FORMAT:
+                raise RunError(
+                    f"{path} was written by a newer hotloop (format {header['hotloop_run']}; "
+                    f"this one reads up to {FORMAT}); install the newer one to read it"
+                )
+            arrays = {
+                name.removesuffix(".npy"): np.load(
+                    io.BytesIO(archive.read(name)), allow_pickle=False
+                )
+                for name in names
+                if name.endswith(".npy")
+            }
+    except FileNotFoundError:
+        raise RunError(f"{path}: no such run; `ls {FOLDER}` shows the saved ones") from None
+    except IsADirectoryError:
+        raise RunError(f"{path} is a folder; name one of the runs in it") from None
+    except zipfile.BadZipFile:
+        raise RunError(
+            f"{path} {'was cut short or damaged' if _starts_as_zip(path) else 'is no hotloop run'}"
+        ) from None
+    except (ValueError, KeyError, EOFError, TypeError, OSError) as error:
+        raise RunError(f"{path} was cut short or damaged ({error})") from None
+    try:
+        return Run(
+            verb=header["verb"],
+            target=header["target"],
+            settings=header["settings"],
+            facts=header["facts"],
+            arrays=arrays,
+            host=header["host"],
+            complete=header["complete"],
+        )
+    except KeyError as error:
+        raise RunError(f"{path} was cut short or damaged (no {error})") from None
+
+
+def _starts_as_zip(path: Path) -> bool:
+    with open(path, "rb") as file:
+        return file.read(2) == b"PK"
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__qualname__} cannot be saved in a run")

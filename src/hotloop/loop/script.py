@@ -1,0 +1,250 @@
+"""Measuring a user's script as it stands.
+
+The script runs unchanged, as `__main__`, in this process and on its main thread. Its iterations
+are where it says (`hotloop.iterations`), else where its stages let them be seen; the measurement
+works at those points, and unwinds the script when it has what it needs.
+"""
+
+import runpy
+import signal
+import sys
+import threading
+import types
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from hotloop.errors import LoopError, TargetError
+from hotloop.loop.arm import OFF, REAL, Arm, Board
+from hotloop.loop.conduct import Conductor, Measurement, Observer, StoppedByMeasurement
+from hotloop.loop.loop import Loop
+from hotloop.loop.stage import Stage
+from hotloop.loop.state import reachable_ids
+from hotloop.loop.values import is_tensor, torch_if_loaded
+
+T = TypeVar("T")
+
+# How long, and how often, stages are watched before one is taken as the mark of an iteration.
+WATCH_NS = 1_000_000_000
+WATCH_CALLS = 4
+
+
+def iterations(
+    iterable: Iterable[T],
+    *,
+    unit: str = "iterations",
+    units: Callable[[T], float] | None = None,
+    batches: int = 1,
+) -> Iterator[T]:
+    """Mark a script's iterations: `for batch in hotloop.iterations(loader): …`.
+
+    unit: what is counted, in the plural; units: how many of it an item brings (default: one).
+    batches: batches that one iteration feeds to an update.
+    Outside a measurement this hands the items on and does nothing else.
+    """
+    session = _session
+    if session is None:
+        yield from iterable
+        return
+    session.open_iterations(unit, batches)
+    for item in iterable:
+        yield item
+        session.boundary(1 if units is None else units(item))
+
+
+def state(*objects: object) -> None:
+    """Declare what a script's stages and its learning change: policy, optimiser, env, buffers.
+
+    An experiment saves it and puts it back, so that nothing learned from replayed data survives.
+    Outside a measurement this does nothing.
+    """
+    if _session is not None:
+        _session.state.extend(objects)
+
+
+class Session:
+    """One script under measurement: what it has declared, and its conductor once it iterates."""
+
+    def __init__(
+        self,
+        path: Path,
+        board: Board,
+        measure: Callable[[Loop], Measurement[Any]],
+        *,
+        price_per_hour: float | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self.path = path
+        self.board = board
+        self.state: list[object] = []
+        self.conductor: Conductor | None = None
+        self.loop: Loop | None = None
+        self.mark: str | None = None  # what an iteration was recognised by
+        self._measure = measure
+        self._price_per_hour = price_per_hour
+        self._observer = observer
+        self._main = threading.get_ident()
+        self._anchor: Stage | None = None
+        self._calls: dict[str, int] = {}
+        self._first_call_ns: int | None = None
+
+    def open_iterations(self, unit: str, batches: int) -> None:
+        """`hotloop.iterations` was called: it marks the iterations from here on."""
+        self.board.watcher = None
+        if self.conductor is None:
+            self.mark = "hotloop.iterations"
+            self._begin(unit, batches)
+        elif self._anchor is not None:
+            raise LoopError(
+                f"{self.path.name}: the stage {self._anchor.name!r} had been taken as the mark of "
+                "an iteration before hotloop.iterations was reached; call it before the loop's "
+                "stages are used"
+            )
+
+    def boundary(self, units: float) -> None:
+        """An iteration of the script has ended."""
+        assert self.conductor is not None
+        self.conductor.boundary(units)
+        if self.conductor.finished:
+            raise StoppedByMeasurement
+
+    def watch(self, called: Stage) -> None:
+        """A stage is entered: find the one that marks iterations, then follow it."""
+        if called is self._anchor:
+            self.boundary(1)
+            return
+        if self._anchor is not None or threading.get_ident() != self._main:
+            return
+        now = self.board.clock.now_ns()
+        self._first_call_ns = self._first_call_ns or now
+        self._calls[called.name] = self._calls.get(called.name, 0) + 1
+        if now - self._first_call_ns < WATCH_NS:
+            return
+        often = {name: n for name, n in self._calls.items() if n >= WATCH_CALLS}
+        iterables = [name for name in often if self.board.stages[name].is_iterable]
+        if called.name in iterables or (
+            not iterables and often and called.name == min(often, key=lambda name: often[name])
+        ):
+            self._anchor = called
+            self.mark = f"each start of stage {called.name!r}"
+            self._begin("iterations", 1)
+
+    def undeclared(self) -> list[str]:
+        """Variables of the script that hold state which it did not declare, as `name (type)`."""
+        covered = reachable_ids(self.state)
+        found: dict[str, str] = {}
+        scopes: list[dict[str, Any]] = []
+        frame: types.FrameType | None = sys._getframe()
+        while frame is not None:
+            if frame.f_code.co_filename == str(self.path):
+                scopes += [frame.f_locals, frame.f_globals]
+            frame = frame.f_back
+        for scope in scopes:
+            for name, value in scope.items():
+                if not name.startswith("_") and id(value) not in covered and _holds_state(value):
+                    found.setdefault(name, type(value).__name__)
+        return [f"{name} ({kind})" for name, kind in found.items()]
+
+    def _begin(self, unit: str, batches: int) -> None:
+        self.loop = Loop(
+            body=_no_body,
+            unit=unit,
+            name=self.path.name,
+            state=self.state,
+            batches=batches,
+            price_per_hour=self._price_per_hour,
+        )
+        self.conductor = Conductor(
+            self._measure(self.loop),
+            self.board,
+            name=self.path.name,
+            unit=unit,
+            observer=self._observer,
+        )
+        self.conductor.begin()
+
+
+def drive_script(session: Session, arguments: list[str], seconds: float | None = None) -> None:
+    """Run the script of a session as `__main__`, until it ends or its measurement does.
+
+    seconds: for a script without iterations, when to stop it.
+
+    Raises: TargetError if it is not there; LoopError if it exits with an error code; whatever the
+    script raises.
+    """
+    global _session
+    if not session.path.is_file():
+        raise TargetError(f"{session.path}: no such script")
+    if _session is not None:
+        raise LoopError("a script under measurement cannot measure another one")
+    _session = session
+    session.board.watcher = session.watch
+    session.board.set(Arm("watching", rest=REAL))
+    argv, path = sys.argv, sys.path[:]
+    sys.argv = [str(session.path), *arguments]
+    sys.path[0:1] = [str(session.path.parent), sys.path[0]]
+    try:
+        with _alarm(seconds, session):
+            runpy.run_path(str(session.path), run_name="__main__")
+    except StoppedByMeasurement:
+        pass
+    except SystemExit as stop:
+        if stop.code not in (None, 0):
+            raise LoopError(f"{session.path.name} exited with {stop.code!r}") from None
+    finally:
+        if session.conductor is not None and not session.conductor.finished:
+            session.conductor.abandon()
+        session.board.watcher = None
+        session.board.set(Arm("off", rest=OFF))
+        sys.argv, sys.path[:] = argv, path
+        _session = None
+
+
+_session: Session | None = None
+
+
+def current_session() -> Session | None:
+    """The script under measurement in this process, if one is."""
+    return _session
+
+
+def _no_body() -> None:
+    raise LoopError("a script runs itself; it has no body to call")
+
+
+def _holds_state(value: Any) -> bool:
+    torch = torch_if_loaded()
+    if torch is not None and isinstance(value, torch.nn.Module | torch.optim.Optimizer):
+        return True
+    if isinstance(value, type | types.ModuleType | types.FunctionType):
+        return False
+    if is_tensor(value) or isinstance(value, np.random.Generator | np.ndarray):
+        return True
+    kind = type(value)
+    return any(
+        callable(getattr(kind, first, None)) and callable(getattr(kind, second, None))
+        for first, second in (("step", "reset"), ("state_dict", "load_state_dict"))
+    )
+
+
+@contextmanager
+def _alarm(seconds: float | None, session: Session) -> Iterator[None]:
+    """Stop a script that shows no iterations when its time is up."""
+    if seconds is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(_signal: int, _frame: object) -> None:
+        if session.conductor is None:
+            raise StoppedByMeasurement
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -1,0 +1,189 @@
+"""What a stage returned, recorded so that a later block can replay it.
+
+A tape belongs to one stage in one process: a worker replays its own, so that FREE is not charged
+with moving data between processes. Each entry keeps a pristine copy, never handed out, beside the
+working copy that replays return, so that a consumer that writes into what it was given is noticed
+and undone.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hotloop.loop.values import (
+    NotCopyableError,
+    count_bytes,
+    fingerprint,
+    independent_copy,
+    write_into,
+)
+
+# A stage that does not always return the same needs at least this many outputs to stand for it.
+MIN_OUTPUTS = 16
+MAX_OUTPUTS = 4096
+MAX_BYTES = 256 << 20
+# Two groups whose means explain more than this share of the variance of log durations are two
+# modes. Cutting a normal distribution at its mean explains 0.64, a uniform one 0.75.
+MODES_EXPLAIN = 0.88
+MODES_RATIO = 1.5
+
+
+@dataclass
+class Entry:
+    """One recorded call."""
+
+    pristine: Any
+    working: Any
+    print: tuple[object, ...]
+    writes: list[Any]
+    duration_ns: int
+    cpu_ns: int  # -1 where a processor time has no meaning (coroutines)
+    moved_bytes: int
+
+
+class Tape:
+    """The recorded calls of one stage, replayed in order and round again."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self.problem: str | None = None
+        self.mutated = False
+        self.missed = 0
+        self.bytes = 0
+        self._cursor = 0
+        self._target: object = None
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @property
+    def full(self) -> bool:
+        """Whether another output would exceed the tape's size."""
+        return len(self.entries) >= MAX_OUTPUTS or (
+            self.bytes >= MAX_BYTES and len(self.entries) >= MIN_OUTPUTS
+        )
+
+    def clear(self) -> None:
+        """Forget everything recorded."""
+        self.__init__()  # type: ignore[misc]  # back to the state of a new tape, in place
+
+    def record(
+        self,
+        target: object,
+        arguments: object,
+        output: Any,
+        buffers: Sequence[Any],
+        duration_ns: int,
+        cpu_ns: int,
+    ) -> None:
+        """Keep one call. What cannot be kept becomes the tape's `problem`."""
+        if self.problem is not None or self.full:
+            return
+        if self._target is None:
+            self._target = target
+        elif self._target is not target:
+            self.problem = "two functions are called under its name; give each a name of its own"
+            return
+        try:
+            pristine = independent_copy(output)
+            working = independent_copy(output)
+            writes = [independent_copy(buffer) for buffer in buffers]
+        except NotCopyableError as error:
+            self.problem = str(error)
+            return
+        size = count_bytes(output)
+        self.entries.append(
+            Entry(
+                pristine=pristine,
+                working=working,
+                print=fingerprint(working),
+                writes=writes,
+                duration_ns=duration_ns,
+                cpu_ns=cpu_ns,
+                moved_bytes=size + count_bytes(arguments),
+            )
+        )
+        self.bytes += 2 * size + count_bytes(writes)
+
+    def next(self) -> Entry | None:
+        """The next recorded call, or None if nothing is recorded."""
+        entries = self.entries
+        if not entries:
+            self.missed += 1
+            return None
+        cursor = self._cursor
+        # Another thread may read the same cursor: it replays the same entry, which is harmless.
+        self._cursor = cursor + 1 if cursor + 1 < len(entries) else 0
+        return entries[cursor]
+
+    def rewind(self) -> None:
+        """Start the next block from the first recorded call, and undo what consumers wrote.
+
+        Sets `mutated` if any working copy had been written into.
+        """
+        self._cursor = 0
+        for entry in self.entries:
+            if fingerprint(entry.working) != entry.print:
+                self.mutated = True
+                entry.working = independent_copy(entry.pristine)
+                entry.print = fingerprint(entry.working)
+
+    def durations_ns(self) -> np.ndarray:
+        """Recorded durations, in the order of the calls."""
+        return np.array([entry.duration_ns for entry in self.entries], dtype=np.int64)
+
+    def cpu_share(self) -> float | None:
+        """Processor time over wall time of the recorded calls; None where it has no meaning."""
+        timed = [entry for entry in self.entries if entry.cpu_ns >= 0]
+        wall = sum(entry.duration_ns for entry in timed)
+        if not timed or wall == 0:
+            return None
+        return min(1.0, sum(entry.cpu_ns for entry in timed) / wall)
+
+    def bytes_per_call(self) -> float | None:
+        """Array bytes in and out of a call, on average; None where no arrays were seen."""
+        if not self.entries:
+            return None
+        mean = sum(entry.moved_bytes for entry in self.entries) / len(self.entries)
+        return mean or None
+
+
+def replay_writes(entry: Entry, buffers: Sequence[Any]) -> None:
+    """Put back what the recorded call had written into the declared buffers."""
+    for buffer, content in zip(buffers, entry.writes, strict=True):
+        write_into(buffer, content)
+
+
+def modes_of(durations_ns: np.ndarray) -> tuple[float, float] | None:
+    """The centres of two modes in ns if the durations have two, else None.
+
+    Log durations are cut where the two groups explain most variance; they are two modes if that is
+    at least `MODES_EXPLAIN`, each holds 5% of the calls, and the centres are 1.5-fold apart.
+    """
+    if len(durations_ns) < MIN_OUTPUTS:
+        return None
+    values = np.sort(np.log(np.maximum(durations_ns, 1).astype(float)))
+    count = len(values)
+    total = float(values.var()) * count
+    if total == 0:
+        return None
+    sums = np.cumsum(values)
+    left = np.arange(1, count)
+    right = count - left
+    left_mean = sums[:-1] / left
+    right_mean = (sums[-1] - sums[:-1]) / right
+    between = left * right / count * (left_mean - right_mean) ** 2
+    smallest = max(1, round(0.05 * count))
+    between[: smallest - 1] = 0
+    between[count - smallest :] = 0
+    cut = int(between.argmax())
+    if between[cut] / total < MODES_EXPLAIN or right_mean[cut] - left_mean[cut] < np.log(
+        MODES_RATIO
+    ):
+        return None
+    return float(np.exp(left_mean[cut])), float(np.exp(right_mean[cut]))
+
+
+Buffers = Sequence[Any] | Callable[[], Sequence[Any]]
