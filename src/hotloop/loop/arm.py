@@ -153,6 +153,7 @@ class Board:
         self._slot: int | None = None
         self._read_heads = [0] * MAX_WORKERS
         self.dropped_events = 0
+        self.calls = [0] * MAX_STAGES  # logged calls of each stage since the board was made
         self.stages: dict[str, Stage] = {}
         self.watcher: Callable[[Stage], None] | None = None
         self.gpu: GpuTimer | None = None
@@ -297,6 +298,8 @@ class Board:
             )
             self._read_heads[number] = head
         events.sort(key=lambda event: event.start_ns)
+        for event in events:
+            self.calls[event.stage] += 1
         return events
 
     # --- lifetime ----------------------------------------------------------------------------

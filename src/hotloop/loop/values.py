@@ -126,9 +126,7 @@ def _fingerprint_into(value: Any, parts: list[object]) -> None:
             parts.append(len(value))
             return
         data = value if value.nbytes <= CHECKSUM_BYTES else _sample(value)
-        parts.append(
-            zlib.crc32(memoryview(np.ascontiguousarray(data)).cast("B") if data.size else b"")
-        )
+        parts.append(zlib.crc32(data.tobytes()))
     elif is_tensor(value):
         parts.append((id(value), value._version))
         if value.device.type == "cpu" and not value.is_sparse:

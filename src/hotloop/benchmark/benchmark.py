@@ -1,0 +1,178 @@
+"""The benchmark: warm up until stable, count the work once, then measure the steady state.
+
+A measurement in the sense of `hotloop.loop.conduct`: it never calls the loop, it asks for blocks.
+What it has measured so far stands in `record` at any time, so that an interrupted run is a run.
+"""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hotloop.benchmark.peaks import Peaks, measure_peaks
+from hotloop.benchmark.timeline import busy, parents, to_array
+from hotloop.benchmark.warmup import WarmUp, warm_up
+from hotloop.benchmark.work import Work, WorkCounter, count_work
+from hotloop.loop.arm import REAL, RECORD, Arm, Board
+from hotloop.loop.conduct import Block, Measurement, Request
+from hotloop.loop.loop import Loop
+
+# The steady state is measured in blocks of this length; a block is one sample of stage times.
+BLOCK_S = 0.1
+WARM_UP_SHARE = 0.3  # of the time, at most
+RECORDED_ITERATIONS = 2
+
+
+@dataclass(frozen=True)
+class BenchmarkSettings:
+    """How long to measure."""
+
+    seconds: float = 10.0
+    """Time for warm-up and steady state together, in seconds; a script stops after it."""
+    iterations: int | None = None
+    """Stop after this many steady iterations instead."""
+    price_per_hour: float | None = None
+    """What the machine costs an hour, in any currency; overrides the loop's own."""
+
+
+@dataclass
+class BenchmarkRecord:
+    """Raw samples of one benchmark, growing while it runs."""
+
+    loop: Loop | None = None
+    warm_up: WarmUp | None = None
+    start_ns: list[int] = field(default_factory=list)
+    duration_ns: list[int] = field(default_factory=list)
+    units: list[float] = field(default_factory=list)
+    block_of: list[int] = field(default_factory=list)
+    stage_ns: list[np.ndarray] = field(default_factory=list)
+    stage_calls: list[np.ndarray] = field(default_factory=list)
+    block_cpu_ns: list[int] = field(default_factory=list)
+    block_switches: list[int] = field(default_factory=list)
+    block_pressure_us: list[int] = field(default_factory=list)
+    events: np.ndarray = field(default_factory=lambda: np.zeros((0, 4), np.int64))
+    stages: list[dict[str, Any]] = field(default_factory=list)
+    work: Work | None = None
+    work_problem: str | None = None
+    peaks: Peaks | None = None
+    dropped_events: int = 0
+
+    @property
+    def elapsed_s(self) -> float:
+        """Time spent in steady iterations."""
+        return sum(self.duration_ns) * 1e-9
+
+    def facts(self) -> dict[str, Any]:
+        """Everything that is not an array, for a run file."""
+        loop = self.loop
+        return {
+            "unit": loop.unit if loop else "iterations",
+            "batches_per_iteration": loop.batches if loop else 1,
+            "price_per_hour": loop.price_per_hour if loop else None,
+            "warm_up": asdict(self.warm_up) if self.warm_up else None,
+            "stages": self.stages,
+            "work": asdict(self.work) if self.work else None,
+            "work_problem": self.work_problem,
+            "peaks": asdict(self.peaks) if self.peaks else None,
+            "dropped_events": self.dropped_events,
+        }
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The raw samples: one row an iteration, or one a block."""
+        return {
+            "start_ns": np.array(self.start_ns, np.int64),
+            "duration_ns": np.array(self.duration_ns, np.int64),
+            "units": np.array(self.units, np.float64),
+            "block_of": np.array(self.block_of, np.int64),
+            "stage_ns": _stacked(self.stage_ns, len(self.stages)),
+            "stage_calls": _stacked(self.stage_calls, len(self.stages)),
+            "block_cpu_ns": np.array(self.block_cpu_ns, np.int64),
+            "block_switches": np.array(self.block_switches, np.int64),
+            "block_pressure_us": np.array(self.block_pressure_us, np.int64),
+            "events": self.events,
+        }
+
+
+class Benchmark:
+    """Measures one loop; `run` is the measurement, `record` what it has found so far."""
+
+    def __init__(self, board: Board, settings: BenchmarkSettings) -> None:
+        self.settings = settings
+        self.record = BenchmarkRecord()
+        self._board = board
+        self._now = board.clock.now_ns
+
+    def run(self, loop: Loop) -> Measurement[None]:
+        """Warm up, count, then measure until the time or the iterations are used up."""
+        record, settings = self.record, self.settings
+        record.loop = loop
+        begin = self._now()
+        record.warm_up = yield from warm_up(self._now, settings.seconds * WARM_UP_SHARE)
+        yield from self._count_work()
+        yield from self._record_stages()
+        arm = Arm("steady", rest=REAL)
+        while not self._enough(begin):
+            left = settings.iterations and settings.iterations - len(record.duration_ns)
+            block = yield Request(arm, iterations=left, seconds=BLOCK_S, phase="steady state")
+            self._keep(block)
+
+    def _enough(self, begin: int) -> bool:
+        done = len(self.record.duration_ns)
+        if self.settings.iterations is not None:
+            return done >= self.settings.iterations
+        return done >= 2 and (self._now() - begin) * 1e-9 >= self.settings.seconds
+
+    def _count_work(self) -> Measurement[None]:
+        record = self.record
+        if not WorkCounter.available():
+            record.work_problem = "the loop has not loaded torch; nothing else can be counted"
+            return
+        record.peaks = measure_peaks()
+        record.work = yield from count_work(self._board)
+        if not record.work.counted_calls:
+            record.work_problem = "torch ran no operation that it has a formula for"
+
+    def _record_stages(self) -> Measurement[None]:
+        """Record a few calls for what only a tape tells: bytes moved and processor time."""
+        board = self._board
+        block = yield Request(
+            Arm("recording", rest=RECORD), iterations=RECORDED_ITERATIONS, phase="recording"
+        )
+        names = board.names()
+        inside = parents(block.events)
+        self.record.stages = [
+            {
+                "name": name,
+                "kind": known.kind,
+                "effect": known.effect,
+                "inside": None if (p := inside.get(known.index)) is None else names[p],
+                "bytes_per_call": known.bytes_per_call or known.tape.bytes_per_call(),
+                "cpu_share": known.tape.cpu_share(),
+                "index": known.index,
+            }
+            for name, known in board.stages.items()
+            if known.index in {event.stage for event in block.events}
+        ]
+        for known in board.stages.values():
+            known.tape.clear()
+
+    def _keep(self, block: Block) -> None:
+        record = self.record
+        number = len(record.stage_ns)
+        record.start_ns += block.start_ns
+        record.duration_ns += block.duration_ns
+        record.units += block.units
+        record.block_of += [number] * len(block.duration_ns)
+        time_ns, calls = busy(block.events, len(self._board.names()))
+        columns = [stage["index"] for stage in record.stages]
+        record.stage_ns.append(time_ns[columns])
+        record.stage_calls.append(calls[columns])
+        record.block_cpu_ns.append(block.cpu_ns)
+        record.block_switches.append(block.switches)
+        record.block_pressure_us.append(block.pressure_us)
+        record.events = to_array(block.events)
+        record.dropped_events = self._board.dropped_events
+
+
+def _stacked(rows: list[np.ndarray], columns: int) -> np.ndarray:
+    return np.array(rows, np.float64).reshape(-1, columns) if rows else np.zeros((0, columns))

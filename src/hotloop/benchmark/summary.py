@@ -1,0 +1,241 @@
+"""What a benchmark's raw samples say: rates with intervals, use of the machine, time by stage.
+
+Pure functions of a saved run. A number that is not known is a `Unknown` with the reason.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hotloop.benchmark.meters import COLUMNS
+from hotloop.benchmark.noise import Interval, mean_interval, rate_interval
+from hotloop.errors import RunError
+from hotloop.loop.run import Run
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A number that was not measured, and why."""
+
+    why: str
+
+
+Figure = Interval | float | Unknown
+
+
+@dataclass(frozen=True)
+class StageTime:
+    """One stage in the steady state, inner stages included."""
+
+    name: str
+    kind: str
+    inside: str | None
+    ns_per_iteration: Interval
+    share: Interval
+    calls_per_iteration: float
+    ns_per_call: float
+    bytes_per_iteration: Figure
+    cpu_share: Figure
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The answers of a benchmark."""
+
+    target: str
+    unit: str
+    iterations: int
+    seconds: float
+    units_per_s: Figure
+    batches_per_s: Figure
+    iterations_per_s: Figure
+    ms_per_iteration: Figure
+    start_up_s: Figure
+    first_batch_s: Figure
+    warm_up_s: Figure
+    stable: bool
+    cpu_cores: Figure
+    cpu_share: Figure
+    memory_bytes: Figure
+    gpu_duty: Figure
+    gpu_memory_bytes: Figure
+    gpu_sm: Figure
+    gpu_tensor: Figure
+    flops_per_s: Figure
+    mfu: Figure
+    flops_coverage: Figure
+    uncounted: list[str]
+    cost_per_million: Figure
+    price_per_hour: float | None
+    stages: list[StageTime]
+    warnings: list[str]
+
+
+def summarize(run: Run) -> Summary:
+    """Read a benchmark's run. Raises: RunError if it is a run of another verb."""
+    if run.verb != "benchmark":
+        raise RunError(f"a {run.verb} run of {run.target} has no benchmark in it")
+    facts = run.facts
+    durations, units = run.arrays["duration_ns"], run.arrays["units"]
+    none = Unknown(facts.get("no_iterations") or "no steady iteration was measured")
+    measured = len(durations) > 0
+    ones = np.ones(len(durations))
+    per_s: Figure = rate_interval(units, durations) if measured else none
+    iterations_per_s: Figure = rate_interval(ones, durations) if measured else none
+    batches = facts.get("batches_per_iteration", 1)
+    price = facts.get("price_per_hour")
+    flops, mfu, coverage, uncounted = _arithmetic(facts, iterations_per_s)
+    return Summary(
+        target=run.target,
+        unit=facts.get("unit", "iterations"),
+        iterations=len(durations),
+        seconds=float(durations.sum() * 1e-9),
+        units_per_s=per_s,
+        batches_per_s=(
+            iterations_per_s.scaled(batches) if isinstance(iterations_per_s, Interval) else none
+        ),
+        iterations_per_s=iterations_per_s,
+        ms_per_iteration=rate_interval(durations * 1e-6, ones * 1e9) if measured else none,
+        start_up_s=_number(facts.get("start_up_s"), "the run was cut short"),
+        first_batch_s=_number(facts.get("first_batch_s"), "no iteration ended"),
+        warm_up_s=_number((facts.get("warm_up") or {}).get("seconds"), none.why),
+        stable=_stable(facts),
+        price_per_hour=price,
+        cost_per_million=_cost(price, per_s),
+        flops_per_s=flops,
+        mfu=mfu,
+        flops_coverage=coverage,
+        uncounted=uncounted,
+        stages=_stage_times(run),
+        warnings=_warnings(run),
+        **_gauges(run),
+    )
+
+
+def _stable(facts: dict[str, Any]) -> bool:
+    return bool((facts.get("warm_up") or {}).get("stable"))
+
+
+def _number(value: float | None, why: str) -> Figure:
+    return Unknown(why) if value is None else float(value)
+
+
+def _cost(price: float | None, per_s: Figure) -> Figure:
+    if price is None:
+        return Unknown("no price: give --price-per-hour")
+    if not isinstance(per_s, Interval) or per_s.value <= 0:
+        return Unknown("no rate to divide the price by")
+    million = price / 3600 * 1e6
+    return Interval(million / per_s.value, million / per_s.high, million / per_s.low)
+
+
+def _arithmetic(
+    facts: dict[str, Any], iterations_per_s: Figure
+) -> tuple[Figure, Figure, Figure, list[str]]:
+    work, peaks = facts.get("work"), facts.get("peaks")
+    if not work or not work["counted_calls"] or not isinstance(iterations_per_s, Interval):
+        unknown = Unknown(facts.get("work_problem") or "no operations were counted")
+        return unknown, unknown, unknown, []
+    flops = iterations_per_s.scaled(work["flops"])
+    uncounted = sorted(work["uncounted"], key=lambda name: -work["uncounted"][name])
+    calls = work["counted_calls"] + sum(work["uncounted"].values())
+    mfu = flops.scaled(1 / peaks["flops_per_s"]) if peaks else Unknown("no peak was measured")
+    return flops, mfu, work["counted_calls"] / calls, uncounted
+
+
+def _stage_times(run: Run) -> list[StageTime]:
+    durations, block_of = run.arrays["duration_ns"], run.arrays["block_of"]
+    stages = run.facts.get("stages", [])
+    if not len(durations) or not stages:
+        return []
+    block_ns = np.bincount(block_of, durations)
+    block_iterations = np.bincount(block_of).astype(float)
+    found = []
+    for column, stage in enumerate(stages):
+        time_ns = run.arrays["stage_ns"][:, column]
+        calls = run.arrays["stage_calls"][:, column]
+        total_calls = float(calls.sum())
+        share = rate_interval(time_ns, block_ns * 1e9)
+        per_iteration = total_calls / len(durations)
+        bytes_per_call = stage["bytes_per_call"]
+        cpu = stage["cpu_share"]
+        found.append(
+            StageTime(
+                name=stage["name"],
+                kind=stage["kind"],
+                inside=stage["inside"],
+                ns_per_iteration=rate_interval(time_ns, block_iterations * 1e9),
+                share=share,
+                calls_per_iteration=per_iteration,
+                ns_per_call=float(time_ns.sum() / total_calls) if total_calls else float("nan"),
+                bytes_per_iteration=(
+                    Unknown("it takes and returns no arrays")
+                    if bytes_per_call is None
+                    else bytes_per_call * per_iteration
+                ),
+                cpu_share=Unknown("not timed on one thread") if cpu is None else cpu,
+            )
+        )
+    return found
+
+
+def _gauges(run: Run) -> dict[str, Any]:
+    samples = run.arrays.get("meters", np.zeros((0, len(COLUMNS))))
+    starts = run.arrays["start_ns"]
+    if len(starts):
+        end = starts[-1] + run.arrays["duration_ns"][-1]
+        # One more sample on each side: a rate needs the readings that enclose the time.
+        times = samples[:, 0]
+        first = max(0, int(np.searchsorted(times, starts[0])) - 1)
+        samples = samples[first : int(np.searchsorted(times, end)) + 1]
+    columns = dict(zip(COLUMNS, samples.T, strict=True)) if len(samples) else {}
+    few = Unknown("the run was too short for two samples")
+    cores: Figure = few
+    if len(samples) >= 2:
+        cores = rate_interval(np.diff(columns["cpu_s"]), np.diff(columns["time_ns"]))
+    usable = run.facts.get("usable_cores")
+    gpu = run.facts.get("gpu_problem")
+    activity = run.facts.get("gpu_activity_problem")
+
+    def gauge(name: str, why: str | None, peak: bool = False) -> Figure:
+        if why is not None or not len(samples):
+            return Unknown(why or few.why)
+        values = columns[name][np.isfinite(columns[name])]
+        if not len(values):
+            return Unknown("the card did not say")
+        return float(values.max()) if peak else mean_interval(values)
+
+    return {
+        "cpu_cores": cores,
+        "cpu_share": (cores.scaled(1 / usable) if isinstance(cores, Interval) and usable else few),
+        "memory_bytes": gauge("memory_bytes", None, peak=True),
+        "gpu_duty": gauge("gpu_duty", gpu),
+        "gpu_memory_bytes": gauge("gpu_memory_bytes", gpu, peak=True),
+        "gpu_sm": gauge("gpu_sm", activity),
+        "gpu_tensor": gauge("gpu_tensor", activity),
+    }
+
+
+def _warnings(run: Run) -> list[str]:
+    found: list[str] = []
+    facts, durations = run.facts, run.arrays["duration_ns"]
+    if len(durations) and not _stable(facts):
+        found.append(
+            "the warm-up ended before two windows agreed within 5%: the rate may still be "
+            "drifting; give more --seconds"
+        )
+    if len(durations) > 20:
+        mean, median = float(durations.mean()), float(np.median(durations))
+        if mean > 1.25 * median:
+            found.append(
+                f"iterations are uneven: their mean is {mean / median:.2f} times their median"
+            )
+    if facts.get("dropped_events"):
+        found.append(
+            f"{facts['dropped_events']} calls in worker processes were not logged; "
+            "their stages' times are too low"
+        )
+    if not run.complete:
+        found.append("the run was interrupted; this is what it had measured")
+    return found
