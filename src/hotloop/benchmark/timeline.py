@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hotloop.loop.arm import Event
+from hotloop.loop.arm import GPU_LANE, Event
 
 # Enough to draw one iteration of most loops.
 KEPT_EVENTS = 5_000
@@ -35,12 +35,33 @@ def by_lane(events: Sequence[Event]) -> dict[int, list[Event]]:
     return dict(lanes)
 
 
-def main_lanes(events: Sequence[Event]) -> dict[int, set[int]]:
+def lanes_of(events: Sequence[Event]) -> dict[int, set[int]]:
     """For each stage, the lanes it was seen on."""
     seen: dict[int, set[int]] = defaultdict(set)
     for event in events:
         seen[event.stage].add(event.lane)
     return dict(seen)
+
+
+def beside(events: Sequence[Event], main_lane: int) -> set[int]:
+    """The stages that run beside the loop's own thread of control.
+
+    Those on another thread or process; and of those in asyncio tasks, the ones that overlap with
+    a stage of another task in a tenth of their calls or more.
+    """
+    found = {event.stage for event in events if event.lane >= 0 and event.lane != main_lane}
+    tasks = sorted((e for e in events if e.lane < GPU_LANE), key=lambda event: event.start_ns)
+    overlaps: Counter[int] = Counter()
+    open_events: list[Event] = []
+    for event in tasks:
+        open_events = [other for other in open_events if other.end_ns > event.start_ns]
+        for other in open_events:
+            if other.lane != event.lane:
+                overlaps[event.stage] += 1
+                overlaps[other.stage] += 1
+        open_events.append(event)
+    calls = Counter(event.stage for event in tasks)
+    return found | {stage for stage, count in overlaps.items() if count >= 0.1 * calls[stage]}
 
 
 def busy(events: Sequence[Event], count: int) -> tuple[np.ndarray, np.ndarray]:

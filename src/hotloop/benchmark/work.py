@@ -112,7 +112,7 @@ def _counting_mode(counter: WorkCounter) -> Any:
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils.flop_counter import flop_registry
 
-    class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    class CountingMode(TorchDispatchMode):
         def __torch_dispatch__(  # type: ignore[no-untyped-def]  # torch's own has none
             self, func, types, args=(), kwargs=None
         ):
@@ -128,7 +128,7 @@ def _counting_mode(counter: WorkCounter) -> Any:
                 counter.note(str(func._overloadpacket), flops, moved)
             return output
 
-    return CountingMode()
+    return CountingMode()  # type: ignore[no-untyped-call]  # as its parent
 
 
 def _computes(func: Any) -> bool:

@@ -96,7 +96,11 @@ class Arm:
 
 
 class Event(NamedTuple):
-    """One timed call of a stage. A lane is a thread or an asyncio task of one process."""
+    """One timed call of a stage.
+
+    A lane is what does one thing at a time: a thread of one process (positive), an asyncio task
+    (below `GPU_LANE`), or the GPU's stream (`GPU_LANE`).
+    """
 
     stage: int
     start_ns: int
@@ -236,19 +240,24 @@ class Board:
         pack, view = _EVENT.pack_into, self._view
         take = itertools.count(head[0]).__next__  # atomic under threads
 
+        # A forked worker's threads carry the numbers of its parent's: the pid tells them apart.
+        apart = self._pid * 1_000_003
+
         def log(event: tuple[int, int, int, int]) -> None:
             number = take()
-            pack(view, base + (number % RING_EVENTS) * _EVENT.size, *event)
+            stage, start, end, lane = event
+            lane = (lane + apart) % (1 << 62) if lane > GPU_LANE else lane - apart
+            pack(view, base + (number % RING_EVENTS) * _EVENT.size, stage, start, end, lane)
             head[0] = number + 1
 
         return log
 
-    def note_tape(self, stage: int, length: int, faulty: bool) -> None:
-        """Tell the owner how many outputs this worker's tape of a stage holds."""
+    def note_tape(self, stage: int, length: int, faults: int) -> None:
+        """Tell the owner how many outputs this worker's tape of a stage holds, and its faults."""
         if not self.owner:
             slot = self._claim_slot()
             self._view[slot + _SLOT_TAPES + stage] = min(length, 255)
-            self._view[slot + _SLOT_FAULTS + stage] = faulty
+            self._view[slot + _SLOT_FAULTS + stage] = faults
 
     def note_delay(self, stage: int, passed_ns: int) -> None:
         """Tell the owner what this worker really waited in DELAY, in ns."""
@@ -257,10 +266,10 @@ class Board:
             (before,) = struct.unpack_from("q", self._view, at)
             struct.pack_into("q", self._view, at, before + passed_ns)
 
-    def worker_tapes(self, stage: int) -> list[tuple[int, bool]]:
-        """Tape length and fault of a stage in each worker that has called it."""
+    def worker_tapes(self, stage: int) -> list[tuple[int, int]]:
+        """Tape length and faults of a stage in each worker that has called it."""
         return [
-            (self._view[slot + _SLOT_TAPES + stage], bool(self._view[slot + _SLOT_FAULTS + stage]))
+            (self._view[slot + _SLOT_TAPES + stage], self._view[slot + _SLOT_FAULTS + stage])
             for slot in self._slots()
             if self._view[slot + _SLOT_TAPES + stage] or self._view[slot + _SLOT_FAULTS + stage]
         ]

@@ -143,6 +143,7 @@ class Stage:
         self.is_iterable = False
         self.function: Callable[..., Any] | None = None
         self.delayed_ns = 0
+        self._replayed_epoch = -1
         self._entered = threading.local()
         self.rebind()
         self.board.stages[name] = self
@@ -347,6 +348,12 @@ class Stage:
         return output
 
     def _replayed(self) -> Entry | None:
+        if self.board.is_worker and self.board.epoch != self._replayed_epoch:
+            # The owner rewinds its own tapes between blocks; a worker does at a block's start,
+            # which is drained.
+            self._replayed_epoch = self.board.epoch
+            self.tape.rewind()
+            self.board.note_tape(self.index, len(self.tape), self.tape.faults)
         entry = self.tape.next()
         if entry is not None and entry.writes:
             replay_writes(entry, self._buffers())
@@ -361,7 +368,7 @@ class Stage:
         self.tape.record(
             _identity(function), arguments, output, self._buffers(), duration_ns, cpu_ns
         )
-        self.board.note_tape(self.index, len(self.tape), self.tape.problem is not None)
+        self.board.note_tape(self.index, len(self.tape), self.tape.faults)
 
     def _buffers(self) -> Sequence[Any]:
         return self.writes() if callable(self.writes) else self.writes
@@ -478,7 +485,7 @@ def _lane() -> int:
         task = asyncio.current_task()
     except RuntimeError:
         return threading.get_ident()
-    return threading.get_ident() if task is None else id(task)
+    return threading.get_ident() if task is None else -id(task)
 
 
 def _rebuild(name: str, kind: StageKind, effect: Effect, bytes_per_call: int | None) -> Stage:

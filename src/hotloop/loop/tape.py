@@ -29,6 +29,9 @@ MAX_BYTES = 256 << 20
 MODES_EXPLAIN = 0.88
 MODES_RATIO = 1.5
 
+# Faults of a tape, as a worker reports them to the board.
+PROBLEM, MUTATED, MISSED = 1, 2, 4
+
 
 @dataclass
 class Entry:
@@ -63,6 +66,15 @@ class Tape:
         """Whether another output would exceed the tape's size."""
         return len(self.entries) >= MAX_OUTPUTS or (
             self.bytes >= MAX_BYTES and len(self.entries) >= MIN_OUTPUTS
+        )
+
+    @property
+    def faults(self) -> int:
+        """PROBLEM, MUTATED and MISSED, added up."""
+        return (
+            PROBLEM * (self.problem is not None)
+            + MUTATED * self.mutated
+            + MISSED * bool(self.missed)
         )
 
     def clear(self) -> None:

@@ -1,0 +1,187 @@
+"""The ladder from now to the machine's roof, and the pipeline model where it holds.
+
+now            the baseline
+overlap        every stage runs when its resource is free: perfect async
+stage          every stage on a resource of its own: only the slowest counts
+roof           the slowest stage does its arithmetic and its traffic at the machine's peaks
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hotloop.benchmark.noise import Interval
+from hotloop.benchmark.summary import Unknown
+from hotloop.simplify.estimate import Medians, Samples
+from hotloop.simplify.record import ALL_FREE, BASELINE, Record, StageFacts, only_name
+
+# What the loop does outside its stages counts as a stage of its own from this share on.
+REST = "the rest"
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One step of the ladder: the time of an iteration there, and what sets it."""
+
+    name: str
+    ns: Interval | Unknown
+    set_by: str
+    to_gain: str  # what closes the gap from the rung above
+
+
+@dataclass(frozen=True)
+class PipelineModel:
+    """max over lanes of the stages' ceilings in a lane, beside what was measured."""
+
+    predicted_ns: Interval
+    difference_ns: Interval  # predicted less measured
+    holds: bool
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """All rungs from slow to fast, and the ceilings they are made of."""
+
+    rungs: list[Rung]
+    ceilings_ns: dict[str, Interval]
+    model: PipelineModel | Unknown
+
+
+def outermost(stages: Sequence[StageFacts]) -> list[StageFacts]:
+    """Stages that are not inside another one: their times add up."""
+    return [stage for stage in stages if stage.inside is None]
+
+
+def ladder(record: Record, samples: Samples) -> Ladder | Unknown:
+    """Compute the ladder, or say why there is none."""
+    stages = [
+        stage
+        for stage in outermost(record.stages)
+        if stage.replaceable and only_name(stage.name) in samples.arms
+    ]
+    arms = [BASELINE, ALL_FREE, *(only_name(stage.name) for stage in stages)]
+    if not stages or not samples.has(*arms):
+        return Unknown(
+            "the ladder needs two or more replaceable stages"
+            if len(stages) < 2
+            else "too few rounds held all of its arms; give a larger --budget"
+        )
+    medians = samples.medians(arms)
+    names, values, draws = _ceilings(stages, medians)
+    now = medians.time(BASELINE)
+
+    def rung_interval(value: float, drawn: np.ndarray) -> Interval:
+        # No rung lies above the one before it.
+        return medians.interval(min(value, now.value), np.minimum(drawn, medians.draws[:, 0]))
+
+    stage_value, stage_draws = float(values.max()), draws.max(axis=1)
+    slowest = names[int(values.argmax())]
+    work = np.array([_cpu_work(record, name) for name in names])
+    cpu_value = float((values * work).sum() / record.usable_cores)
+    cpu_draws = (draws * work).sum(axis=1) / record.usable_cores
+    shared = cpu_value > stage_value
+    rungs = [
+        Rung("now", now, "the loop as it is", ""),
+        Rung(
+            "perfect overlap",
+            rung_interval(max(cpu_value, stage_value), np.maximum(cpu_draws, stage_draws)),
+            f"the work of all stages on {record.usable_cores:g} cores" if shared else slowest,
+            "orchestration: run stages side by side, prefetch, make calls asynchronous",
+        ),
+        Rung(
+            "own resources",
+            rung_interval(stage_value, stage_draws),
+            slowest,
+            "sharing: more cores or machines, or stages moved apart",
+        ),
+        _roof(record, names, stage_value),
+    ]
+    ceilings = {
+        name: medians.interval(float(values[k]), draws[:, k]) for k, name in enumerate(names)
+    }
+    return Ladder(rungs, ceilings, _model(record, stages, names, values, draws, medians))
+
+
+def _ceilings(
+    stages: Sequence[StageFacts], medians: Medians
+) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """ceiling(i) = T(only i) − T(all free), and what is left with all free as one more stage."""
+    floor = medians.arms.index(ALL_FREE)
+    at = [medians.arms.index(only_name(stage.name)) for stage in stages]
+    values = np.append(medians.values[at] - medians.values[floor], medians.values[floor])
+    draws = np.column_stack(
+        [medians.draws[:, at] - medians.draws[:, [floor]], medians.draws[:, floor]]
+    )
+    return [*(stage.name for stage in stages), REST], np.maximum(values, 0), np.maximum(draws, 0)
+
+
+def _cpu_work(record: Record, name: str) -> float:
+    """The part of a stage's time that keeps a core busy."""
+    if name == REST:
+        return 1.0
+    stage = record.stage(name)
+    if stage.kind != "cpu":
+        return 0.0
+    return 1.0 if stage.cpu_share is None else stage.cpu_share
+
+
+def _roof(record: Record, names: Sequence[str], stage_ns: float) -> Rung:
+    name, closes = "roof", "the stage's own efficiency: vectorise, offload, smaller dtypes"
+    work, peaks = record.work, record.peaks
+    if work is None or peaks is None or not work.counted_calls:
+        return Rung(name, Unknown("no operations were counted"), "", closes)
+    roofs: dict[str, float] = {}
+    for stage in names:
+        flops, moved = work.by_stage.get(stage, (0.0, 0.0))
+        if flops:
+            roofs[stage] = max(flops / peaks.flops_per_s, moved / peaks.bytes_per_s) * 1e9
+    if not roofs:
+        return Rung(name, Unknown("no stage's operations could be counted"), "", closes)
+    top = max(roofs, key=lambda stage: roofs[stage])
+    uncounted = [stage for stage in names if stage not in roofs and stage != REST]
+    value = min(roofs[top], stage_ns)
+    note = f"; not counted: {', '.join(uncounted)}" if uncounted else ""
+    return Rung(name, Interval(value, value, value), f"{top}{note}", closes)
+
+
+def _model(
+    record: Record,
+    stages: Sequence[StageFacts],
+    names: Sequence[str],
+    values: np.ndarray,
+    draws: np.ndarray,
+    medians: Medians,
+) -> PipelineModel | Unknown:
+    """The time a pipeline without contention would take: its slowest lane's."""
+    if len(stages) < len(outermost(record.stages)):
+        missing = [s.name for s in outermost(record.stages) if s not in stages]
+        return Unknown(f"no ceiling is known for {', '.join(missing)}")
+    lanes = _lane_groups(stages)
+    rest = len(names) - 1
+    columns = [[*(names.index(n) for n in lane), *([rest] if main else [])] for lane, main in lanes]
+    if not any(main for _, main in lanes):
+        columns.append([rest])
+    predicted = max(float(values[lane].sum()) for lane in columns)
+    predicted_draws = np.max([draws[:, lane].sum(axis=1) for lane in columns], axis=0)
+    base = medians.arms.index(BASELINE)
+    difference = medians.interval(
+        predicted - float(medians.values[base]), predicted_draws - medians.draws[:, base]
+    )
+    return PipelineModel(
+        medians.interval(predicted, predicted_draws), difference, 0.0 in difference
+    )
+
+
+def _lane_groups(stages: Sequence[StageFacts]) -> list[tuple[list[str], bool]]:
+    """Stages that share a lane take turns: their names, and whether the loop's own lane is it."""
+    groups: list[tuple[set[int], list[str], bool]] = []
+    for stage in stages:
+        lanes, members, main = set(stage.lanes), [stage.name], not stage.beside_main
+        for other in [g for g in groups if (g[2] and main) or g[0] & lanes]:
+            groups.remove(other)
+            lanes |= other[0]
+            members = other[1] + members
+            main = main or other[2]
+        groups.append((lanes, members, main))
+    return [(members, main) for _, members, main in groups]

@@ -1,0 +1,566 @@
+"""The stage-substitution experiment: what would the loop gain if a stage cost nothing?
+
+Rounds are randomised complete blocks: every arm runs once in each, in a random order, from the
+same snapshot of the loop's state; the next round goes on from where the baseline ended, so that
+what was learned from replayed data is forgotten. Arms that cannot matter are dropped at a fixed
+number of looks, and the time goes to the rest. Like the benchmark this is a generator of block
+requests, and its `record` is valid at any time.
+"""
+
+import itertools
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hotloop.benchmark.peaks import measure_peaks
+from hotloop.benchmark.timeline import beside, busy, lanes_of, parents, to_array
+from hotloop.benchmark.warmup import warm_up
+from hotloop.benchmark.work import WorkCounter, count_work
+from hotloop.errors import LoopError
+from hotloop.loop.arm import (
+    BURN,
+    DELAY,
+    FREE,
+    PAD,
+    RECORD,
+    SUBSTITUTES,
+    WAIT,
+    Arm,
+    Board,
+    Event,
+    Mode,
+)
+from hotloop.loop.clock import shortest_wait_ns
+from hotloop.loop.conduct import Block, Measurement, Request
+from hotloop.loop.host import usable_cores
+from hotloop.loop.loop import Loop
+from hotloop.loop.state import Snapshot, unsupported_parts
+from hotloop.loop.tape import MIN_OUTPUTS, MUTATED, PROBLEM, modes_of
+from hotloop.simplify.estimate import MIN_ROUNDS
+from hotloop.simplify.record import (
+    ALL_FREE,
+    BASELINE,
+    Record,
+    StageFacts,
+    aa_name,
+    delay_name,
+    faster_name,
+    free_name,
+    only_name,
+    pad_name,
+    pair_name,
+)
+from hotloop.simplify.verdict import aa_test
+
+FASTER = 2.0  # the k of BURN and WAIT
+RECORD_SHARE = 0.25  # of the budget, at most, goes into filling the tapes
+PLANNED_SHARE = 0.8  # of the budget; the rest is for extending a run whose A/A failed
+MAX_PAIRS = 6
+MAX_DOUBLINGS = 5
+PILOT_ROUNDS = 4
+PILOT_SHARE = 0.25  # of what is left of the budget, at most, goes into choosing the block
+# The guess where neither the loop nor the counts say how much is in flight.
+UNKNOWN_IN_FLIGHT = 4
+# A block shorter than this is mostly clock and bookkeeping.
+SHORTEST_BLOCK_NS = 300_000
+# Delays that the loop may be given, as shares of its iteration: the hinge needs points on both
+# sides of the slack.
+DELAY_SHARES = (0.25, 0.5, 1.0)
+MIN_DELAY_NS = 50_000
+
+
+@dataclass(frozen=True)
+class SimplifySettings:
+    """What to look for, and for how long."""
+
+    budget: float = 30.0
+    """Time for the whole experiment, in seconds."""
+    worth: float = 0.03
+    """The smallest gain worth knowing of, as a share of the loop's time."""
+    aa_pairs: int = 3
+    """How many arms are the same as the baseline, to see what the method makes of no difference."""
+    looks: int = 4
+    """How often arms may be dropped."""
+    in_flight: int | None = None
+    """Items between the first stage and the loop; default: what the loop says, or what is seen."""
+    seed: int = 0
+    """Of the order of the arms and of the resampling."""
+    price_per_hour: float | None = None
+    """What the machine costs an hour; overrides the loop's own."""
+
+
+class Experiment:
+    """One experiment on one loop; `run` is the measurement, `record` what it has found so far."""
+
+    def __init__(
+        self,
+        board: Board,
+        settings: SimplifySettings,
+        *,
+        announce: Callable[[Sequence[str]], None] | None = None,
+        undeclared: Callable[[], Sequence[str]] | None = None,
+    ) -> None:
+        """announce is told, before anything is replaced, what is not covered by the state;
+        undeclared names what a script holds and did not declare.
+        """
+        self.settings = settings
+        self.record = Record()
+        self._board = board
+        self._now = board.clock.now_ns
+        self._announce = announce or (lambda _notices: None)
+        self._undeclared = undeclared or (lambda: ())
+        self._rng = np.random.default_rng(settings.seed)
+        self._state: list[object] = []
+        self._snapshot: Snapshot | None = None
+        self._live: dict[str, Arm] = {}
+        self._round = 0
+
+    def run(self, loop: Loop) -> Measurement[None]:
+        """Warm up, record, choose the block, then rounds and looks within the budget."""
+        record, settings = self.record, self.settings
+        begin = self._now()
+        self._end = begin + round(settings.budget * 1e9)
+        record.unit, record.name = loop.unit, loop.name
+        record.price_per_hour = settings.price_per_hour or loop.price_per_hour
+        record.usable_cores = usable_cores()
+        self._look_at_state(loop)
+        try:
+            record.warm_up = yield from warm_up(self._now, 0.15 * settings.budget)
+            yield from self._record_stages(loop)
+            if WorkCounter.available():
+                record.peaks = measure_peaks()
+                record.work = yield from count_work(self._board)
+                record.iterations_kept += 2
+            self._save_state()
+            yield from self._choose_block()
+            yield from self._rounds()
+        finally:
+            # Also when interrupted in the middle of an arm: the loop goes on from the baseline.
+            if self._snapshot is not None:
+                self._snapshot.restore()
+            record.seconds = (self._now() - begin) * 1e-9
+            record.missed_replays = sum(s.tape.missed for s in self._board.stages.values())
+            for known in self._board.stages.values():
+                known.tape.clear()
+
+    # --- before the experiment ---------------------------------------------------------------
+
+    def _look_at_state(self, loop: Loop) -> None:
+        faults = unsupported_parts(loop.state)
+        bad = {fault.path.split("]")[0] + "]" for fault in faults}
+        self._state = [
+            declared
+            for position, declared in enumerate(loop.state)
+            if f"state[{position}]" not in bad
+        ]
+        notices = [f"cannot be saved and put back: {fault}" for fault in faults]
+        notices += [
+            f"not declared as state, so it will go on from experimental steps: {name}"
+            for name in self._undeclared()
+        ]
+        self._state_complete = bool(loop.state) and not faults
+        self.record.notices = notices
+        if notices:
+            self._announce(notices)
+
+    def _record_stages(self, loop: Loop) -> Measurement[None]:
+        """Fill the tapes, and learn from the same iterations how the stages hang together."""
+        record, board = self.record, self._board
+        assert record.warm_up is not None
+        for known in board.stages.values():
+            known.tape.clear()
+        deadline = self._now() + round(RECORD_SHARE * self.settings.budget * 1e9)
+        arm = Arm("recording", rest=RECORD)
+        events: list[Event] = []
+        total_ns, iterations = 0, 0
+        while True:
+            block = yield Request(
+                arm, iterations=max(1, 2 * iterations), seconds=0.5, phase="recording"
+            )
+            events = (events + block.events)[-200_000:]
+            total_ns += sum(block.duration_ns)
+            iterations += len(block.duration_ns)
+            called = {event.stage for event in events}
+            if not called:
+                raise LoopError(
+                    f"{record.name}: no stage was called, so there is nothing to replace. Put a "
+                    'stage around each part of the loop: act = hotloop.stage("act", act)'
+                )
+            filled = all(
+                known.tape.problem is not None
+                or known.is_block
+                or known.effect == "effectful"
+                or self._outputs(known.index, len(known.tape)) >= MIN_OUTPUTS
+                for known in board.stages.values()
+                if known.index in called
+            )
+            if (filled and iterations >= 3) or self._now() >= deadline:
+                break
+        record.iterations_kept += record.warm_up.iterations + iterations
+        record.events = to_array(block.events)
+        self._describe_stages(events, total_ns, iterations)
+        record.in_flight = max(loop.in_flight, self.settings.in_flight or 0)
+        if record.concurrent and not record.in_flight:
+            # Calls that have begun beyond what the iterations done account for: right where the
+            # stages were watched from the start, a negative number where they were not.
+            seen = [
+                math.ceil(board.calls[stage.index] / stage.calls_per_iteration)
+                - record.iterations_kept
+                for stage in record.stages
+                if stage.beside_main
+            ]
+            record.in_flight = max(
+                [count for count in seen if count > 0], default=UNKNOWN_IN_FLIGHT
+            )
+        record.shortest_wait_ns = shortest_wait_ns(board.clock)
+
+    def _outputs(self, index: int, own: int) -> int:
+        """Recorded outputs of a stage, in the process that has fewest of those that call it."""
+        workers = [length for length, _ in self._board.worker_tapes(index)]
+        return min([*workers, *([own] if own or not workers else [])])
+
+    def _describe_stages(self, events: list[Event], total_ns: int, iterations: int) -> None:
+        board, record = self._board, self.record
+        names = board.names()
+        inside = parents(events)
+        lanes = lanes_of(events)
+        time_ns, calls = busy(events, len(names))
+        elsewhere = beside(events, threading.get_ident())
+        for known in board.stages.values():
+            index = known.index
+            if not calls[index]:
+                continue
+            parent = inside.get(index)
+            faulty = any(faults & PROBLEM for _, faults in board.worker_tapes(index))
+            outputs = self._outputs(index, len(known.tape))
+            record.stages.append(
+                StageFacts(
+                    name=known.name,
+                    index=index,
+                    kind=known.kind,
+                    effect=known.effect,
+                    inside=None if parent is None else names[parent],
+                    calls_per_iteration=float(calls[index] / iterations),
+                    ns_per_call=float(time_ns[index] / calls[index]),
+                    ns_per_iteration=float(time_ns[index] / iterations),
+                    share=float(time_ns[index] / total_ns),
+                    cpu_share=known.tape.cpu_share(),
+                    beside_main=index in elsewhere,
+                    lanes=sorted(lanes[index]),
+                    outputs=outputs,
+                    modes_ns=modes_of(known.tape.durations_ns()),
+                    bytes_per_call=known.bytes_per_call or known.tape.bytes_per_call(),
+                    not_replaced=(
+                        "a with block can be timed and delayed only"
+                        if known.is_block
+                        else "effectful: delayed, never replaced"
+                        if known.effect == "effectful"
+                        else "its state is not declared, or cannot be put back"
+                        if known.effect == "stateful" and not self._state_complete
+                        else "its state cannot be put back while it runs beside the loop"
+                        if known.effect == "stateful" and index in elsewhere
+                        else known.tape.problem
+                        or ("a worker could not record it" if faulty else None)
+                        or (
+                            f"{outputs} of {MIN_OUTPUTS} outputs recorded; give a larger --budget"
+                            if outputs < MIN_OUTPUTS
+                            else None
+                        )
+                    ),
+                )
+            )
+        record.concurrent = any(stage.beside_main for stage in record.stages)
+
+    # --- the length of a block ---------------------------------------------------------------
+
+    def _choose_block(self) -> Measurement[None]:
+        """1 iteration if the loop is serial, else doubled until the estimates stop moving."""
+        record = self.record
+        assert record.warm_up is not None
+        shortest = max(SHORTEST_BLOCK_NS, record.snapshot_s * 1e9)
+        length = max(1, math.ceil(shortest / max(record.warm_up.ns_per_iteration, 1)))
+        if not record.concurrent:
+            record.block_iterations = length
+            return
+        length = max(length, 2 * record.in_flight)
+        probes = [BASELINE, *self._largest_free(2)]
+        begin = self._now()
+        deadline = begin + PILOT_SHARE * (self._end - begin)
+        before: np.ndarray | None = None
+        for doubling in range(MAX_DOUBLINGS + 1):
+            record.block_iterations = length
+            record.drain_iterations = max(record.in_flight, length // 4)
+            times, carry_over = yield from self._pilot(probes)
+            gains = 1 - times[1:] / times[0]
+            record.carry_over = carry_over
+            moved = np.inf if before is None else float(np.abs(gains - before).max(initial=0))
+            record.block_settled = moved < max(0.02, self.settings.worth)
+            # The next length takes twice as long as this one did.
+            spent = self._now() - begin
+            if record.block_settled or doubling == MAX_DOUBLINGS or begin + 3 * spent > deadline:
+                break
+            before = gains
+            length *= 2
+
+    def _largest_free(self, count: int) -> list[str]:
+        stages = sorted((s for s in self.record.stages if s.replaceable), key=lambda s: -s.share)
+        return [free_name(stage.name) for stage in stages[:count]]
+
+    def _pilot(self, probes: Sequence[str]) -> Measurement[tuple[np.ndarray, float]]:
+        """Median times of a few arms, and how much the halves of a block differ at the median."""
+        times: dict[str, list[float]] = {name: [] for name in probes}
+        halves: list[float] = []
+        arms = self._first_arms()
+        for _ in range(PILOT_ROUNDS):
+            for name in self._rng.permutation(list(probes)):
+                block = yield self._request(arms[str(name)], "choosing the block length")
+                times[str(name)].append(block.ns_per_iteration)
+                half = len(block.duration_ns) // 2
+                if half and name != BASELINE:
+                    halves.append(
+                        sum(block.duration_ns[:half])
+                        / half
+                        / (sum(block.duration_ns[half:]) / (len(block.duration_ns) - half))
+                        - 1
+                    )
+                if name == BASELINE:
+                    self._go_on_from_here(block)
+        medians = np.array([np.median(times[name]) for name in probes])
+        return medians, float(np.median(halves)) if halves else 0.0
+
+    # --- rounds ------------------------------------------------------------------------------
+
+    def _rounds(self) -> Measurement[None]:
+        settings = self.settings
+        self._live = self._first_arms()
+        begin = self._now()
+        planned = begin + PLANNED_SHARE * (self._end - begin)
+        for look in range(settings.looks):
+            until = begin + (planned - begin) * (look + 1) / settings.looks
+            yield from self._rounds_until(until, MIN_ROUNDS if look <= 1 else 1)
+            if look < settings.looks - 1:
+                self._drop_arms()
+                if look == 0:
+                    self._live |= self._second_arms()
+                elif self._settled():
+                    self.record.stopped_early = True
+                    break
+        while not self._aa_holds() and self._now() < self._end:
+            self.record.extended = True
+            yield from self._rounds_until(min(self._end, self._now() + 2e9), 1)
+
+    def _rounds_until(self, until_ns: float, at_least: int) -> Measurement[None]:
+        """Whole rounds, until another one would end later than asked."""
+        done, round_ns = 0, 0
+        while done < at_least or self._now() + round_ns / 2 < until_ns:
+            start = self._now()
+            if done >= at_least and start + round_ns > self._end:
+                break
+            yield from self._one_round()
+            round_ns = self._now() - start
+            done += 1
+
+    def _one_round(self) -> Measurement[None]:
+        record = self.record
+        next_snapshot: Snapshot | None = None
+        for name in self._rng.permutation(list(self._live)):
+            arm = self._live.get(str(name))
+            if arm is None:
+                continue  # dropped earlier in this round
+            try:
+                block = yield self._request(arm, f"round {self._round + 1}")
+            except Exception as error:
+                if not _replaced(arm):
+                    raise
+                self._give_up(arm, error)
+                continue
+            record.keep(self._round, block)
+            if arm.name == BASELINE:
+                record.iterations_kept += len(block.duration_ns)
+                next_snapshot = Snapshot(self._state)
+            self._rewind(arm)
+        if next_snapshot is not None:
+            self._snapshot = next_snapshot
+            next_snapshot.restore()
+        self._round += 1
+
+    def _request(self, arm: Arm, phase: str) -> Request:
+        def before() -> None:
+            assert self._snapshot is not None
+            self._snapshot.restore()
+
+        # The drain runs on the arm's own items; what it taught is forgotten with the restore.
+        return Request(
+            arm,
+            iterations=self.record.block_iterations,
+            drain=self.record.drain_iterations,
+            before=before,
+            phase=phase,
+        )
+
+    def _save_state(self) -> None:
+        start = self._now()
+        self._snapshot = Snapshot(self._state)
+        self._snapshot.restore()
+        self.record.snapshot_s = (self._now() - start) * 1e-9
+
+    def _go_on_from_here(self, block: Block) -> None:
+        self.record.iterations_kept += len(block.duration_ns)
+        self._snapshot = Snapshot(self._state)
+
+    def _rewind(self, arm: Arm) -> None:
+        for name in _replaced(arm):
+            known = self._board.stages.get(name)
+            if known is None:
+                continue
+            known.tape.rewind()
+            in_workers = any(f & MUTATED for _, f in self._board.worker_tapes(known.index))
+            if (known.tape.mutated or in_workers) and name not in self.record.mutated:
+                self.record.mutated.append(name)
+
+    def _give_up(self, arm: Arm, error: Exception) -> None:
+        """An arm raised: its replayed outputs do not fit this loop."""
+        assert self._snapshot is not None
+        self._snapshot.restore()
+        reason = f"{arm.name} raised {type(error).__name__}: {error}"
+        stages = _replaced(arm)
+        self._live.pop(arm.name, None)
+        self.record.dropped[arm.name] = reason
+        if arm.name == free_name(stages[0]) and len(stages) == 1:
+            stage = self.record.stage(stages[0])
+            stage.not_replaced = f"a replayed output does not fit the loop ({reason})"
+            for name, other in list(self._live.items()):
+                if stage.name in _replaced(other):
+                    self._live.pop(name)
+                    self.record.dropped[name] = f"{stage.name} cannot be replaced"
+            self._live |= self._only_and_all()
+            self._live |= dict(self._delays(stage))
+
+    # --- arms --------------------------------------------------------------------------------
+
+    def _first_arms(self) -> dict[str, Arm]:
+        arms = [Arm(BASELINE)]
+        arms += [Arm(aa_name(number + 1)) for number in range(self.settings.aa_pairs)]
+        for stage in self.record.stages:
+            if stage.replaceable:
+                arms.append(Arm(free_name(stage.name), {stage.name: FREE}))
+        found = {arm.name: arm for arm in arms} | self._only_and_all()
+        for stage in self.record.stages:
+            if not stage.replaceable:
+                found |= dict(self._delays(stage))
+        return found
+
+    def _only_and_all(self) -> dict[str, Arm]:
+        """ALL FREE frees the outermost replaceable stages; ONLY frees all but one's own line."""
+        found: dict[str, Arm] = {}
+        replaceable = [stage for stage in self.record.stages if stage.replaceable]
+        everything = {
+            stage.name: FREE
+            for stage in replaceable
+            if not any(self._is_inside(stage, other) for other in replaceable)
+        }
+        if len(everything) > 1:
+            found[ALL_FREE] = Arm(ALL_FREE, everything)
+        for stage in replaceable:
+            others: dict[str, Mode] = {
+                other.name: FREE
+                for other in replaceable
+                if other is not stage
+                and not self._is_inside(stage, other)
+                and not self._is_inside(other, stage)
+            }
+            if others and len(everything) > 1:
+                found[only_name(stage.name)] = Arm(only_name(stage.name), others)
+        return found
+
+    def _second_arms(self) -> dict[str, Arm]:
+        """Once the singles are known: how a survivor costs, and whether small ones add up."""
+        arms: dict[str, Arm] = {}
+        shortest = self.record.shortest_wait_ns
+        small: list[StageFacts] = []
+        for stage in self.record.stages:
+            if stage.replaceable and free_name(stage.name) in self._live:
+                if stage.ns_per_call >= shortest:
+                    arms[pad_name(stage.name)] = Arm(pad_name(stage.name), {stage.name: PAD})
+                burned = stage.cpu_share is None or stage.cpu_share > 0.5
+                if burned or stage.ns_per_call / FASTER >= shortest:
+                    how, mode = ("burn", BURN) if burned else ("wait", WAIT)
+                    name = faster_name(stage.name, how, FASTER)
+                    arms[name] = Arm(name, {stage.name: mode(FASTER)})
+                arms |= dict(self._delays(stage))
+            elif stage.replaceable:
+                small.append(stage)
+                if stage.beside_main or self.record.concurrent:
+                    arms |= dict(self._delays(stage))
+        for first, second in itertools.islice(self._pairs(small), MAX_PAIRS):
+            name = pair_name(first.name, second.name)
+            arms[name] = Arm(name, {first.name: FREE, second.name: FREE})
+        return arms
+
+    def _pairs(self, small: list[StageFacts]) -> Iterator[tuple[StageFacts, StageFacts]]:
+        """Pairs of stages that gain little alone, the busiest first; never one inside the other."""
+        busiest = sorted(small, key=lambda stage: -stage.share)
+        for first, second in itertools.combinations(busiest, 2):
+            if not (self._is_inside(first, second) or self._is_inside(second, first)):
+                yield first, second
+
+    def _delays(self, stage: StageFacts) -> Iterator[tuple[str, Arm]]:
+        """Arms that hold a stage up; in a serial loop one says all there is to know."""
+        iteration_ns = self.record.warm_up.ns_per_iteration if self.record.warm_up else 1e6
+        calls = max(stage.calls_per_iteration, 1e-9)
+        shares = DELAY_SHARES if self.record.concurrent else DELAY_SHARES[:1]
+        for number, share in enumerate(shares):
+            delay_ns = max(MIN_DELAY_NS, share * iteration_ns / calls)
+            name = delay_name(stage.name, number + 1)
+            yield name, Arm(name, {stage.name: DELAY(delay_ns * 1e-9)})
+
+    def _is_inside(self, stage: StageFacts, other: StageFacts) -> bool:
+        parent = stage.inside
+        seen = {stage.name}
+        while parent is not None and parent not in seen:
+            if parent == other.name:
+                return True
+            seen.add(parent)
+            parent = next((s.inside for s in self.record.stages if s.name == parent), None)
+        return False
+
+    # --- looks -------------------------------------------------------------------------------
+
+    def _drop_arms(self) -> None:
+        """Successive elimination: stop measuring what cannot be worth it, or is known."""
+        settings, record = self.settings, self.record
+        samples = record.samples(settings.seed)
+        # Several looks at one arm: each has its part of the error.
+        confidence = 1 - 0.05 / settings.looks
+        for name in list(self._live):
+            if name == BASELINE or name.startswith("A/A") or not samples.has(name, BASELINE):
+                continue
+            gain = samples.medians([BASELINE, name]).gain(name, BASELINE, confidence)
+            precise = gain.half_width < settings.worth / 3
+            if name.startswith("free ") and name != ALL_FREE and gain.high < settings.worth:
+                del self._live[name]
+                record.dropped[name] = "its gain is below what is worth knowing"
+            elif (name == ALL_FREE or not name.startswith("free ")) and precise:
+                del self._live[name]
+                record.dropped[name] = "known well enough"
+
+    def _settled(self) -> bool:
+        """Whether every arm left is known better than the gain worth knowing asks for."""
+        samples = self.record.samples(self.settings.seed)
+        return all(
+            samples.has(name, BASELINE)
+            and samples.medians([BASELINE, name]).gain(name, BASELINE).half_width
+            < self.settings.worth / 4
+            for name in self._live
+            if name != BASELINE
+        )
+
+    def _aa_holds(self) -> bool:
+        return aa_test(self.record, self.settings.seed).holds
+
+
+def _replaced(arm: Arm) -> list[str]:
+    return [name for name, mode in arm.modes.items() if mode.kind in SUBSTITUTES]
