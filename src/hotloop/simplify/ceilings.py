@@ -13,8 +13,9 @@ import numpy as np
 
 from hotloop.benchmark.noise import Interval
 from hotloop.benchmark.summary import Unknown
+from hotloop.simplify.arms import ALL_FREE, BASELINE, only_name
 from hotloop.simplify.estimate import Medians, Samples
-from hotloop.simplify.record import ALL_FREE, BASELINE, Record, StageFacts, only_name
+from hotloop.simplify.record import Record, StageFacts
 
 # What the loop does outside its stages counts as a stage of its own from this share on.
 REST = "the rest"

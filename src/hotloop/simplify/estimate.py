@@ -44,7 +44,7 @@ class Samples:
     def medians(self, arms: Sequence[str]) -> "Medians":
         """Medians of these arms over their common rounds, with bootstrap draws of all at once."""
         rounds = self.rounds(arms)
-        values = self.ns[np.ix_(rounds, [self.arms.index(arm) for arm in arms])]
+        values = self.ns[rounds][:, [self.arms.index(arm) for arm in arms]]
         index, windows = self._resampled(rounds)
         # One arm at a time keeps the resampled copy small: (resamples, rounds).
         draws = np.stack([np.median(values[index, arm], axis=1) for arm in range(len(arms))], 1)

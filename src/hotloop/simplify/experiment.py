@@ -7,10 +7,9 @@ number of looks, and the time goes to the rest. Like the benchmark this is a gen
 requests, and its `record` is valid at any time.
 """
 
-import itertools
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,45 +19,30 @@ from hotloop.benchmark.timeline import beside, busy, lanes_of, parents, to_array
 from hotloop.benchmark.warmup import warm_up
 from hotloop.benchmark.work import WorkCounter, count_work
 from hotloop.errors import LoopError
-from hotloop.loop.arm import (
-    BURN,
-    DELAY,
-    FREE,
-    PAD,
-    RECORD,
-    SUBSTITUTES,
-    WAIT,
-    Arm,
-    Board,
-    Event,
-    Mode,
-)
+from hotloop.loop.arm import RECORD, Arm, Board, Event
 from hotloop.loop.clock import shortest_wait_ns
 from hotloop.loop.conduct import Block, Measurement, Request
 from hotloop.loop.host import usable_cores
 from hotloop.loop.loop import Loop
 from hotloop.loop.state import Snapshot, unsupported_parts
 from hotloop.loop.tape import MIN_OUTPUTS, MUTATED, PROBLEM, modes_of
-from hotloop.simplify.estimate import MIN_ROUNDS
-from hotloop.simplify.record import (
+from hotloop.simplify.arms import (
     ALL_FREE,
     BASELINE,
-    Record,
-    StageFacts,
-    aa_name,
-    delay_name,
-    faster_name,
+    delays,
+    first_arms,
     free_name,
-    only_name,
-    pad_name,
-    pair_name,
+    only_and_all,
+    replaced_in,
+    second_arms,
 )
+from hotloop.simplify.estimate import MIN_ROUNDS
+from hotloop.simplify.pilot import Pilot, pilot_of
+from hotloop.simplify.record import Record, StageFacts
 from hotloop.simplify.verdict import aa_test
 
-FASTER = 2.0  # the k of BURN and WAIT
 RECORD_SHARE = 0.25  # of the budget, at most, goes into filling the tapes
 PLANNED_SHARE = 0.8  # of the budget; the rest is for extending a run whose A/A failed
-MAX_PAIRS = 6
 MAX_DOUBLINGS = 5
 PILOT_ROUNDS = 4
 PILOT_SHARE = 0.25  # of what is left of the budget, at most, goes into choosing the block
@@ -66,10 +50,6 @@ PILOT_SHARE = 0.25  # of what is left of the budget, at most, goes into choosing
 UNKNOWN_IN_FLIGHT = 4
 # A block shorter than this is mostly clock and bookkeeping.
 SHORTEST_BLOCK_NS = 300_000
-# Delays that the loop may be given, as shares of its iteration: the hinge needs points on both
-# sides of the slack.
-DELAY_SHARES = (0.25, 0.5, 1.0)
-MIN_DELAY_NS = 50_000
 
 
 @dataclass(frozen=True)
@@ -285,57 +265,54 @@ class Experiment:
         if not record.concurrent:
             record.block_iterations = length
             return
-        length = max(length, 2 * record.in_flight)
-        probes = [BASELINE, *self._largest_free(2)]
+        length = max(length, 4 * record.in_flight)
         begin = self._now()
         deadline = begin + PILOT_SHARE * (self._end - begin)
-        before: np.ndarray | None = None
         for doubling in range(MAX_DOUBLINGS + 1):
-            record.block_iterations = length
-            record.drain_iterations = max(record.in_flight, length // 4)
-            times, carry_over = yield from self._pilot(probes)
-            gains = 1 - times[1:] / times[0]
-            record.carry_over = carry_over
-            moved = np.inf if before is None else float(np.abs(gains - before).max(initial=0))
-            record.block_settled = moved < max(0.02, self.settings.worth)
+            pilot = yield from self._pilot(length)
+            record.in_flight = max(record.in_flight, pilot.transient)
+            record.carry_over = pilot.carry_over
+            record.drain_iterations = record.in_flight + 1
+            record.block_iterations = max(2 * record.in_flight, (length - pilot.transient) // 2)
+            record.block_settled = pilot.transient < length // 2 and pilot.moved < max(
+                0.02, self.settings.worth
+            )
             # The next length takes twice as long as this one did.
             spent = self._now() - begin
             if record.block_settled or doubling == MAX_DOUBLINGS or begin + 3 * spent > deadline:
                 break
-            before = gains
             length *= 2
 
-    def _largest_free(self, count: int) -> list[str]:
-        stages = sorted((s for s in self.record.stages if s.replaceable), key=lambda s: -s.share)
-        return [free_name(stage.name) for stage in stages[:count]]
-
-    def _pilot(self, probes: Sequence[str]) -> Measurement[tuple[np.ndarray, float]]:
-        """Median times of a few arms, and how much the halves of a block differ at the median."""
-        times: dict[str, list[float]] = {name: [] for name in probes}
-        halves: list[float] = []
-        arms = self._first_arms()
+    def _pilot(self, length: int) -> Measurement[Pilot]:
+        """Switch between the baseline and the largest free arms, and see what a switch leaves."""
+        arms = first_arms(self.record, self.settings.aa_pairs)
+        largest = sorted((s for s in self.record.stages if s.replaceable), key=lambda s: -s.share)
+        probes = [arms[free_name(stage.name)] for stage in largest[:2]] or [arms[BASELINE]]
+        times: dict[tuple[str, str], list[list[int]]] = {}
         for _ in range(PILOT_ROUNDS):
-            for name in self._rng.permutation(list(probes)):
-                block = yield self._request(arms[str(name)], "choosing the block length")
-                times[str(name)].append(block.ns_per_iteration)
-                half = len(block.duration_ns) // 2
-                if half and name != BASELINE:
-                    halves.append(
-                        sum(block.duration_ns[:half])
-                        / half
-                        / (sum(block.duration_ns[half:]) / (len(block.duration_ns) - half))
-                        - 1
+            for probe in probes:
+                for before, arm in ((probe, arms[BASELINE]), (arms[BASELINE], probe)):
+                    block = yield Request(
+                        arm,
+                        iterations=length,
+                        before=self._put_back,
+                        phase="choosing the block length",
                     )
-                if name == BASELINE:
-                    self._go_on_from_here(block)
-        medians = np.array([np.median(times[name]) for name in probes])
-        return medians, float(np.median(halves)) if halves else 0.0
+                    times.setdefault((before.name, arm.name), []).append(block.duration_ns)
+                    if arm.name == BASELINE:
+                        self._go_on_from_here(block)
+                    self._rewind(arm)
+        return pilot_of({pair: np.array(rows, float) for pair, rows in times.items()})
+
+    def _put_back(self) -> None:
+        assert self._snapshot is not None
+        self._snapshot.restore()
 
     # --- rounds ------------------------------------------------------------------------------
 
     def _rounds(self) -> Measurement[None]:
         settings = self.settings
-        self._live = self._first_arms()
+        self._live = first_arms(self.record, self.settings.aa_pairs)
         begin = self._now()
         planned = begin + PLANNED_SHARE * (self._end - begin)
         for look in range(settings.looks):
@@ -344,7 +321,7 @@ class Experiment:
             if look < settings.looks - 1:
                 self._drop_arms()
                 if look == 0:
-                    self._live |= self._second_arms()
+                    self._live |= second_arms(self.record, set(self._live))
                 elif self._settled():
                     self.record.stopped_early = True
                     break
@@ -357,7 +334,7 @@ class Experiment:
         done, round_ns = 0, 0
         while done < at_least or self._now() + round_ns / 2 < until_ns:
             start = self._now()
-            if done >= at_least and start + round_ns > self._end:
+            if start + round_ns > self._end:
                 break
             yield from self._one_round()
             round_ns = self._now() - start
@@ -373,7 +350,7 @@ class Experiment:
             try:
                 block = yield self._request(arm, f"round {self._round + 1}")
             except Exception as error:
-                if not _replaced(arm):
+                if not replaced_in(arm):
                     raise
                 self._give_up(arm, error)
                 continue
@@ -388,16 +365,12 @@ class Experiment:
         self._round += 1
 
     def _request(self, arm: Arm, phase: str) -> Request:
-        def before() -> None:
-            assert self._snapshot is not None
-            self._snapshot.restore()
-
         # The drain runs on the arm's own items; what it taught is forgotten with the restore.
         return Request(
             arm,
             iterations=self.record.block_iterations,
             drain=self.record.drain_iterations,
-            before=before,
+            before=self._put_back,
             phase=phase,
         )
 
@@ -412,7 +385,7 @@ class Experiment:
         self._snapshot = Snapshot(self._state)
 
     def _rewind(self, arm: Arm) -> None:
-        for name in _replaced(arm):
+        for name in replaced_in(arm):
             known = self._board.stages.get(name)
             if known is None:
                 continue
@@ -426,106 +399,17 @@ class Experiment:
         assert self._snapshot is not None
         self._snapshot.restore()
         reason = f"{arm.name} raised {type(error).__name__}: {error}"
-        stages = _replaced(arm)
+        stages = replaced_in(arm)
         self._live.pop(arm.name, None)
         self.record.dropped[arm.name] = reason
         if arm.name == free_name(stages[0]) and len(stages) == 1:
             stage = self.record.stage(stages[0])
             stage.not_replaced = f"a replayed output does not fit the loop ({reason})"
             for name, other in list(self._live.items()):
-                if stage.name in _replaced(other):
+                if stage.name in replaced_in(other):
                     self._live.pop(name)
                     self.record.dropped[name] = f"{stage.name} cannot be replaced"
-            self._live |= self._only_and_all()
-            self._live |= dict(self._delays(stage))
-
-    # --- arms --------------------------------------------------------------------------------
-
-    def _first_arms(self) -> dict[str, Arm]:
-        arms = [Arm(BASELINE)]
-        arms += [Arm(aa_name(number + 1)) for number in range(self.settings.aa_pairs)]
-        for stage in self.record.stages:
-            if stage.replaceable:
-                arms.append(Arm(free_name(stage.name), {stage.name: FREE}))
-        found = {arm.name: arm for arm in arms} | self._only_and_all()
-        for stage in self.record.stages:
-            if not stage.replaceable:
-                found |= dict(self._delays(stage))
-        return found
-
-    def _only_and_all(self) -> dict[str, Arm]:
-        """ALL FREE frees the outermost replaceable stages; ONLY frees all but one's own line."""
-        found: dict[str, Arm] = {}
-        replaceable = [stage for stage in self.record.stages if stage.replaceable]
-        everything = {
-            stage.name: FREE
-            for stage in replaceable
-            if not any(self._is_inside(stage, other) for other in replaceable)
-        }
-        if len(everything) > 1:
-            found[ALL_FREE] = Arm(ALL_FREE, everything)
-        for stage in replaceable:
-            others: dict[str, Mode] = {
-                other.name: FREE
-                for other in replaceable
-                if other is not stage
-                and not self._is_inside(stage, other)
-                and not self._is_inside(other, stage)
-            }
-            if others and len(everything) > 1:
-                found[only_name(stage.name)] = Arm(only_name(stage.name), others)
-        return found
-
-    def _second_arms(self) -> dict[str, Arm]:
-        """Once the singles are known: how a survivor costs, and whether small ones add up."""
-        arms: dict[str, Arm] = {}
-        shortest = self.record.shortest_wait_ns
-        small: list[StageFacts] = []
-        for stage in self.record.stages:
-            if stage.replaceable and free_name(stage.name) in self._live:
-                if stage.ns_per_call >= shortest:
-                    arms[pad_name(stage.name)] = Arm(pad_name(stage.name), {stage.name: PAD})
-                burned = stage.cpu_share is None or stage.cpu_share > 0.5
-                if burned or stage.ns_per_call / FASTER >= shortest:
-                    how, mode = ("burn", BURN) if burned else ("wait", WAIT)
-                    name = faster_name(stage.name, how, FASTER)
-                    arms[name] = Arm(name, {stage.name: mode(FASTER)})
-                arms |= dict(self._delays(stage))
-            elif stage.replaceable:
-                small.append(stage)
-                if stage.beside_main or self.record.concurrent:
-                    arms |= dict(self._delays(stage))
-        for first, second in itertools.islice(self._pairs(small), MAX_PAIRS):
-            name = pair_name(first.name, second.name)
-            arms[name] = Arm(name, {first.name: FREE, second.name: FREE})
-        return arms
-
-    def _pairs(self, small: list[StageFacts]) -> Iterator[tuple[StageFacts, StageFacts]]:
-        """Pairs of stages that gain little alone, the busiest first; never one inside the other."""
-        busiest = sorted(small, key=lambda stage: -stage.share)
-        for first, second in itertools.combinations(busiest, 2):
-            if not (self._is_inside(first, second) or self._is_inside(second, first)):
-                yield first, second
-
-    def _delays(self, stage: StageFacts) -> Iterator[tuple[str, Arm]]:
-        """Arms that hold a stage up; in a serial loop one says all there is to know."""
-        iteration_ns = self.record.warm_up.ns_per_iteration if self.record.warm_up else 1e6
-        calls = max(stage.calls_per_iteration, 1e-9)
-        shares = DELAY_SHARES if self.record.concurrent else DELAY_SHARES[:1]
-        for number, share in enumerate(shares):
-            delay_ns = max(MIN_DELAY_NS, share * iteration_ns / calls)
-            name = delay_name(stage.name, number + 1)
-            yield name, Arm(name, {stage.name: DELAY(delay_ns * 1e-9)})
-
-    def _is_inside(self, stage: StageFacts, other: StageFacts) -> bool:
-        parent = stage.inside
-        seen = {stage.name}
-        while parent is not None and parent not in seen:
-            if parent == other.name:
-                return True
-            seen.add(parent)
-            parent = next((s.inside for s in self.record.stages if s.name == parent), None)
-        return False
+            self._live |= only_and_all(self.record) | delays(self.record, stage)
 
     # --- looks -------------------------------------------------------------------------------
 
@@ -560,7 +444,3 @@ class Experiment:
 
     def _aa_holds(self) -> bool:
         return aa_test(self.record, self.settings.seed).holds
-
-
-def _replaced(arm: Arm) -> list[str]:
-    return [name for name, mode in arm.modes.items() if mode.kind in SUBSTITUTES]

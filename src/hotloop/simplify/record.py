@@ -12,46 +12,6 @@ from hotloop.loop.arm import Arm
 from hotloop.loop.conduct import Block
 from hotloop.simplify.estimate import Samples
 
-BASELINE = "baseline"
-
-
-def aa_name(number: int) -> str:
-    """The name of one of the arms that are the same as the baseline."""
-    return f"A/A {number}"
-
-
-def free_name(stage: str) -> str:
-    """The arm in which one stage is free."""
-    return f"free {stage}"
-
-
-def only_name(stage: str) -> str:
-    """The arm in which every replaceable stage but one is free."""
-    return f"only {stage}"
-
-
-def pad_name(stage: str) -> str:
-    """The arm in which a stage waits instead of working."""
-    return f"pad {stage}"
-
-
-def faster_name(stage: str, how: str, k: float) -> str:
-    """The arm in which a stage is k times faster; how: "burn" or "wait"."""
-    return f"{how}({k:g}) {stage}"
-
-
-def delay_name(stage: str, number: int) -> str:
-    """One of the arms in which a stage is held up."""
-    return f"delay {stage} #{number}"
-
-
-def pair_name(first: str, second: str) -> str:
-    """The arm in which two stages are free together."""
-    return f"free {first} + {second}"
-
-
-ALL_FREE = "free all"
-
 
 @dataclass
 class StageFacts:
@@ -124,6 +84,17 @@ class Record:
     def stage(self, name: str) -> StageFacts:
         """The facts of the stage called `name`."""
         return next(stage for stage in self.stages if stage.name == name)
+
+    def is_inside(self, stage: StageFacts, other: StageFacts) -> bool:
+        """Whether `stage` is called, at any depth, within `other`."""
+        seen = {stage.name}
+        parent = stage.inside
+        while parent is not None and parent not in seen:
+            if parent == other.name:
+                return True
+            seen.add(parent)
+            parent = next((s.inside for s in self.stages if s.name == parent), None)
+        return False
 
     def arm_names(self) -> list[str]:
         """Arms by number, as the rows refer to them."""

@@ -13,18 +13,18 @@ from hotloop.benchmark.noise import Interval
 from hotloop.benchmark.summary import Figure, Unknown
 from hotloop.errors import RunError
 from hotloop.loop.run import Run
-from hotloop.simplify.ceilings import Ladder, PipelineModel, Rung, ladder
-from hotloop.simplify.estimate import MIN_ROUNDS, Samples, Slack, fit_slack, holm
-from hotloop.simplify.record import (
+from hotloop.simplify.arms import (
     BASELINE,
-    Record,
-    StageFacts,
+    FASTER,
     delay_name,
     faster_name,
     free_name,
     pad_name,
     pair_name,
 )
+from hotloop.simplify.ceilings import Ladder, PipelineModel, Rung, ladder
+from hotloop.simplify.estimate import MIN_ROUNDS, Samples, Slack, fit_slack, holm
+from hotloop.simplify.record import Record, StageFacts
 
 SIGNIFICANT = 0.05
 CostKind = Literal["waiting", "contention", "own work", "unknown"]
@@ -258,7 +258,7 @@ def _padded(
 
 def _faster(samples: Samples, stage: StageFacts) -> tuple[Interval | Unknown, str]:
     for how in ("burn", "wait"):
-        name = faster_name(stage.name, how, 2.0)
+        name = faster_name(stage.name, how, FASTER)
         if samples.has(name, BASELINE):
             return samples.medians([BASELINE, name]).gain(name, BASELINE), how
     return Unknown(stage.not_replaced or "its gain was too small to go on"), ""

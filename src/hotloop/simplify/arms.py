@@ -1,0 +1,156 @@
+"""Which conditions an experiment compares, and what they are called.
+
+First the singles: every stage free, every stage alone, all free, and arms that are the same as the
+baseline. Then, for what survived the first look, how its cost comes about; and for what did not,
+whether pairs add up. Pure functions of what the recording found out.
+"""
+
+import itertools
+from collections.abc import Iterator
+
+from hotloop.loop.arm import BURN, DELAY, FREE, PAD, SUBSTITUTES, WAIT, Arm, Mode
+from hotloop.simplify.record import Record, StageFacts
+
+FASTER = 2.0  # the k of BURN and WAIT
+MAX_PAIRS = 6
+# Delays that the loop is given, as shares of its iteration: the hinge of a slack needs points on
+# both sides.
+DELAY_SHARES = (0.25, 0.5, 1.0)
+MIN_DELAY_NS = 50_000
+
+BASELINE = "baseline"
+
+
+def aa_name(number: int) -> str:
+    """The name of one of the arms that are the same as the baseline."""
+    return f"A/A {number}"
+
+
+def free_name(stage: str) -> str:
+    """The arm in which one stage is free."""
+    return f"free {stage}"
+
+
+def only_name(stage: str) -> str:
+    """The arm in which every replaceable stage but one is free."""
+    return f"only {stage}"
+
+
+def pad_name(stage: str) -> str:
+    """The arm in which a stage waits instead of working."""
+    return f"pad {stage}"
+
+
+def faster_name(stage: str, how: str, k: float) -> str:
+    """The arm in which a stage is k times faster; how: "burn" or "wait"."""
+    return f"{how}({k:g}) {stage}"
+
+
+def delay_name(stage: str, number: int) -> str:
+    """One of the arms in which a stage is held up."""
+    return f"delay {stage} #{number}"
+
+
+def pair_name(first: str, second: str) -> str:
+    """The arm in which two stages are free together."""
+    return f"free {first} + {second}"
+
+
+ALL_FREE = "free all"
+
+
+def first_arms(record: Record, aa_pairs: int) -> dict[str, Arm]:
+    """The baseline, its equals, every stage free, every stage alone, and all free."""
+    arms = {BASELINE: Arm(BASELINE)}
+    for number in range(aa_pairs):
+        arms[aa_name(number + 1)] = Arm(aa_name(number + 1))
+    for stage in record.stages:
+        if stage.replaceable:
+            arms[free_name(stage.name)] = Arm(free_name(stage.name), {stage.name: FREE})
+        else:
+            arms |= delays(record, stage)
+    return arms | only_and_all(record)
+
+
+def only_and_all(record: Record) -> dict[str, Arm]:
+    """All free: the outermost replaceable stages. Only i: all but its own line of nesting."""
+    arms: dict[str, Arm] = {}
+    replaceable = [stage for stage in record.stages if stage.replaceable]
+    everything: dict[str, Mode] = {
+        stage.name: FREE
+        for stage in replaceable
+        if not any(record.is_inside(stage, other) for other in replaceable)
+    }
+    if len(everything) < 2:
+        return arms
+    arms[ALL_FREE] = Arm(ALL_FREE, everything)
+    for stage in replaceable:
+        others: dict[str, Mode] = {
+            other.name: FREE
+            for other in replaceable
+            if other is not stage
+            and not record.is_inside(stage, other)
+            and not record.is_inside(other, stage)
+        }
+        if others:
+            arms[only_name(stage.name)] = Arm(only_name(stage.name), others)
+    return arms
+
+
+def second_arms(record: Record, live: set[str]) -> dict[str, Arm]:
+    """Once the singles are known: how a survivor costs, and whether small ones add up.
+
+    live: the names of the arms that survived the first look.
+    """
+    arms: dict[str, Arm] = {}
+    small: list[StageFacts] = []
+    for stage in record.stages:
+        if not stage.replaceable:
+            continue
+        if free_name(stage.name) in live:
+            if stage.ns_per_call >= record.shortest_wait_ns:
+                arms[pad_name(stage.name)] = Arm(pad_name(stage.name), {stage.name: PAD})
+            arms |= _faster(record, stage) | delays(record, stage)
+        else:
+            small.append(stage)
+            if record.concurrent:
+                arms |= delays(record, stage)
+    for first, second in itertools.islice(_pairs(record, small), MAX_PAIRS):
+        name = pair_name(first.name, second.name)
+        arms[name] = Arm(name, {first.name: FREE, second.name: FREE})
+    return arms
+
+
+def delays(record: Record, stage: StageFacts) -> dict[str, Arm]:
+    """Arms that hold a stage up; in a serial loop one says all there is to know."""
+    iteration_ns = record.warm_up.ns_per_iteration if record.warm_up else 1e6
+    calls = max(stage.calls_per_iteration, 1e-9)
+    arms: dict[str, Arm] = {}
+    for number, share in enumerate(DELAY_SHARES if record.concurrent else DELAY_SHARES[:1]):
+        delay_ns = max(MIN_DELAY_NS, share * iteration_ns / calls)
+        name = delay_name(stage.name, number + 1)
+        arms[name] = Arm(name, {stage.name: DELAY(delay_ns * 1e-9)})
+    return arms
+
+
+def replaced_in(arm: Arm) -> list[str]:
+    """The stages that do not really run in an arm."""
+    return [name for name, mode in arm.modes.items() if mode.kind in SUBSTITUTES]
+
+
+def _faster(record: Record, stage: StageFacts) -> dict[str, Arm]:
+    if stage.cpu_share is None or stage.cpu_share > 0.5:
+        name, mode = faster_name(stage.name, "burn", FASTER), BURN(FASTER)
+    elif stage.ns_per_call / FASTER >= record.shortest_wait_ns:
+        name, mode = faster_name(stage.name, "wait", FASTER), WAIT(FASTER)
+    else:
+        return {}
+    return {name: Arm(name, {stage.name: mode})}
+
+
+def _pairs(record: Record, small: list[StageFacts]) -> Iterator[tuple[StageFacts, StageFacts]]:
+    """Pairs of stages that gain little alone, the busiest first; never one inside the other."""
+    busiest = sorted(small, key=lambda stage: -stage.share)
+    for first, second in itertools.combinations(busiest, 2):
+        if not (record.is_inside(first, second) or record.is_inside(second, first)):
+            yield first, second
