@@ -1,0 +1,63 @@
+"""The command line: one file per verb, loaded when it is called."""
+
+import importlib
+import sys
+
+VERBS = {
+    "benchmark": "how fast is it, and where does the time go?",
+    "simplify": "how fast could it be, and what holds it back?",
+    "train": "train a learner of hotloop's own, such as ppo:CartPole-v1",
+    "report": "draw saved runs again, in the terminal or as a page",
+    "doctor": "what can this machine measure?",
+}
+
+USAGE = """\
+usage: hotloop VERB [options]
+
+How fast your training loop is, how fast it could be, and what holds it back.
+
+{verbs}
+
+A TARGET is one of
+  ppo:CartPole-v1     a loop of hotloop's own, on any Gymnasium environment
+  file.py:function    a function of yours that returns a hotloop.Loop
+  module:function     the same, importable
+  script.py           a script of yours, as it stands (arguments after --)
+
+hotloop VERB --help shows a verb's options.
+"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a verb; returns the exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    verb = arguments[0] if arguments else "--help"
+    if verb in ("-h", "--help"):
+        print(usage(), end="")
+        return 0 if arguments else 2
+    if verb == "--version":
+        from importlib.metadata import version
+
+        print(version("hotloop"))
+        return 0
+    if verb not in VERBS:
+        from difflib import get_close_matches
+
+        near = get_close_matches(verb, VERBS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        print(f"hotloop: no verb {verb!r}{hint} It knows: {', '.join(VERBS)}", file=sys.stderr)
+        return 2
+    from hotloop.cli.guard import guarded
+
+    module = importlib.import_module(f"hotloop.cli.{verb}")
+    return guarded(lambda: int(module.run(arguments[1:])))
+
+
+def usage() -> str:
+    """The text of `hotloop --help`."""
+    lines = "\n".join(f"  {verb:<10} {what}" for verb, what in VERBS.items())
+    return USAGE.format(verbs=lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

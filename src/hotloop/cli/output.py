@@ -1,0 +1,74 @@
+"""Where the verbs write: reports to standard output, everything in passing to standard error."""
+
+import dataclasses
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any, TypeVar
+
+import tyro
+from rich.console import Console
+
+from hotloop.benchmark.summary import Unknown
+
+T = TypeVar("T")
+
+# Reports hold tables: without a terminal they get this width instead of a narrow guess.
+WIDTH = 120
+
+
+def consoles(json_only: bool = False) -> tuple[Console, Console]:
+    """The console for the report and the one for progress and messages."""
+    out = Console(quiet=json_only)
+    errors = Console(stderr=True)
+    for console in (out, errors):
+        if not console.is_terminal:
+            console.width = WIDTH
+    return out, errors
+
+
+def parse(options: type[T], arguments: list[str], verb: str) -> T:
+    """A verb's options, from its dataclass; wrong usage ends with exit code 2."""
+    return tyro.cli(
+        options,
+        args=arguments,
+        prog=f"hotloop {verb}",
+        config=(tyro.conf.FlagCreatePairsOff,),
+    )
+
+
+def print_json(value: Any) -> None:
+    """A dataclass as JSON; an unknown number is null beside `unknown`, the reason."""
+    json.dump(_plain(value), sys.stdout, indent=2)
+    print()
+
+
+def say_saved(errors: Console, path: Path, complete: bool) -> None:
+    """Name the run's file as the command that draws it again."""
+    what = "run saved" if complete else "partial run saved"
+    errors.print(f"{what}: hotloop report {path}", style="dim", highlight=False, soft_wrap=True)
+
+
+def split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Our own arguments, and those after `--`, which belong to the user's script."""
+    if "--" not in arguments:
+        return arguments, []
+    at = arguments.index("--")
+    return arguments[:at], arguments[at + 1 :]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Unknown):
+        return {"value": None, "unknown": value.why}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)
+        }
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,61 @@
+"""`hotloop report RUN …`: draw saved runs again."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from hotloop.benchmark.summary import summarize
+from hotloop.cli.output import consoles, parse, print_json
+from hotloop.loop.run import Run, load
+from hotloop.report.console import print_benchmark, print_compared, print_simplify, print_train
+from hotloop.simplify.verdict import judge_run
+
+
+@dataclass(frozen=True)
+class Options:
+    """Draw saved runs again: in the terminal, or as one page."""
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    """Run files, as saved under .hotloop/. Benchmarks of one target are compared with the first."""
+    html: Path | None = None
+    """Write one self-contained page of all the runs here, instead of printing them."""
+    json: bool = False
+    """Print figures and verdicts as JSON."""
+
+
+def run(arguments: list[str]) -> int:
+    """Run the verb; returns the exit code."""
+    options = parse(Options, arguments, "report")
+    console, errors = consoles(options.json)
+    if not options.runs:
+        errors.print("hotloop: name one run or more; `ls .hotloop` shows the saved ones")
+        return 2
+    runs = [load(path) for path in options.runs]
+    if options.html is not None:
+        from hotloop.report.html import write_html
+
+        path = write_html(runs, options.html)
+        console.print(f"report written: {path.resolve()}", highlight=False, soft_wrap=True)
+        return 0
+    for saved in runs:
+        if options.json:
+            print_json(_content(saved))
+        elif saved.verb == "benchmark":
+            print_benchmark(console, summarize(saved), saved)
+        elif saved.verb == "simplify":
+            print_simplify(console, judge_run(saved)[0], saved)
+        else:
+            print_train(console, saved)
+    benchmarks = [(saved, summarize(saved)) for saved in runs if saved.verb == "benchmark"]
+    if len(benchmarks) > 1 and not options.json:
+        print_compared(console, benchmarks)
+    return 0
+
+
+def _content(saved: Run) -> object:
+    if saved.verb == "benchmark":
+        return summarize(saved)
+    if saved.verb == "simplify":
+        return judge_run(saved)[0]
+    return saved.facts | {name: array.tolist() for name, array in saved.arrays.items()}
