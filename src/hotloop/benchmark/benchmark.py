@@ -175,4 +175,4 @@ class Benchmark:
 
 
 def _stacked(rows: list[np.ndarray], columns: int) -> np.ndarray:
-    return np.array(rows, np.float64).reshape(-1, columns) if rows else np.zeros((0, columns))
+    return np.array(rows, np.float64).reshape(len(rows), columns)

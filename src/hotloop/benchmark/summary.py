@@ -47,6 +47,7 @@ class Summary:
     unit: str
     iterations: int
     seconds: float
+    wall_s: Figure
     units_per_s: Figure
     batches_per_s: Figure
     iterations_per_s: Figure
@@ -91,14 +92,15 @@ def summarize(run: Run) -> Summary:
         unit=facts.get("unit", "iterations"),
         iterations=len(durations),
         seconds=float(durations.sum() * 1e-9),
+        wall_s=_number(facts.get("seconds"), "the run was cut short"),
         units_per_s=per_s,
         batches_per_s=(
             iterations_per_s.scaled(batches) if isinstance(iterations_per_s, Interval) else none
         ),
         iterations_per_s=iterations_per_s,
         ms_per_iteration=rate_interval(durations * 1e-6, ones * 1e9) if measured else none,
-        start_up_s=_number(facts.get("start_up_s"), "the run was cut short"),
-        first_batch_s=_number(facts.get("first_batch_s"), "no iteration ended"),
+        start_up_s=_number(facts.get("start_up_s"), none.why),
+        first_batch_s=_number(facts.get("first_batch_s"), none.why),
         warm_up_s=_number((facts.get("warm_up") or {}).get("seconds"), none.why),
         stable=_stable(facts),
         price_per_hour=price,

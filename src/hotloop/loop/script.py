@@ -88,6 +88,7 @@ class Session:
         self._observer = observer
         self._main = threading.get_ident()
         self._anchor: Stage | None = None
+        self._chosen: str | None = None
         self._calls: dict[str, int] = {}
         self._first_call_ns: int | None = None
 
@@ -123,11 +124,12 @@ class Session:
         self._calls[called.name] = self._calls.get(called.name, 0) + 1
         if now - self._first_call_ns < WATCH_NS:
             return
-        often = {name: n for name, n in self._calls.items() if n >= WATCH_CALLS}
-        iterables = [name for name in often if self.board.stages[name].is_iterable]
-        if called.name in iterables or (
-            not iterables and often and called.name == min(often, key=lambda name: often[name])
-        ):
+        if self._chosen is None:
+            often = {name: n for name, n in self._calls.items() if n >= WATCH_CALLS}
+            iterables = [name for name in often if self.board.stages[name].is_iterable]
+            # The source of a `for`, else the stage that is called least often.
+            self._chosen = next(iter(iterables), min(often, key=often.__getitem__, default=None))
+        if called.name == self._chosen:
             self._anchor = called
             self.mark = f"each start of stage {called.name!r}"
             self._begin("iterations", 1)

@@ -22,6 +22,7 @@ from hotloop.report.numbers import (
     seconds,
 )
 from hotloop.simplify.ceilings import Ladder, PipelineModel
+from hotloop.simplify.deepen import Level
 from hotloop.simplify.verdict import Pair, StageVerdict, Verdict
 
 _COST = {
@@ -39,11 +40,16 @@ def print_benchmark(console: Console, summary: Summary, run: Run) -> None:
     rows: list[tuple[str, Figure, Form, str]] = [
         (f"{summary.unit}/s", summary.units_per_s, number, ""),
         ("batches/s", summary.batches_per_s, number, ""),
-        ("iterations/s", summary.iterations_per_s, number, ""),
+        *(
+            []
+            if summary.unit == "iterations"
+            else [("iterations/s", summary.iterations_per_s, number, "")]
+        ),
         ("iteration", summary.ms_per_iteration, duration.scaled(1e6), ""),
         ("start-up", summary.start_up_s, seconds, "before the first iteration"),
         ("first batch", summary.first_batch_s, seconds, "from the start to the first one's end"),
         ("warm-up", summary.warm_up_s, seconds, "apart from the steady state"),
+        ("whole process", summary.wall_s, seconds, "from its start to the end of the measurement"),
         ("CPU", summary.cpu_share, percent, "of the cores this process tree may use"),
         ("peak memory", summary.memory_bytes, bytes_, "resident, of the process tree"),
         (
@@ -71,10 +77,11 @@ def print_benchmark(console: Console, summary: Summary, run: Run) -> None:
         else:
             table.add_row(name, figure(value, form), escape(note))
     console.print(table)
-    console.print(
-        f"[dim]{summary.iterations} steady iterations in {summary.seconds:.1f} s; "
-        "intervals cover 95%.[/]"
-    )
+    if summary.iterations:
+        console.print(
+            f"[dim]{summary.iterations} steady iterations in {summary.seconds:.1f} s; "
+            "intervals cover 95%.[/]"
+        )
     if summary.stages:
         console.print()
         console.print(_stage_table(summary))
@@ -104,6 +111,30 @@ def print_simplify(console: Console, verdict: Verdict, run: Run) -> None:
     _print_aa(console, verdict)
     console.print(f"[dim]{describe(run.host)}[/]", highlight=False)
     _print_warnings(console, verdict.warnings)
+
+
+def print_level(console: Console, level: Level) -> None:
+    """One level of looking into a stage: its parts, its hottest lines, and what comes next."""
+    console.print(f"[bold]inside {escape(level.stage)}[/]", highlight=False)
+    if level.verdict is not None:
+        console.print(_verdict_table(level.verdict))
+    for why in level.left_out:
+        console.print(f"[dim]not looked at: {escape(why)}[/]", highlight=False)
+    for file, line, function, share in level.hot_lines:
+        console.print(
+            f"[dim]{percent(share):>6}  {escape(file)}:{line} {escape(function)}[/]",
+            highlight=False,
+            soft_wrap=True,
+        )
+    if level.stopped is not None:
+        console.print(
+            f"[bold]stop[/]   {escape(level.stopped)}. The lines above are where its time goes; "
+            "with native frames: py-spy record --native -- hotloop benchmark …",
+            highlight=False,
+        )
+    if level.verdict is not None:
+        _print_warnings(console, level.verdict.warnings)
+    console.print()
 
 
 def headline(verdict: Verdict) -> list[str]:

@@ -64,12 +64,13 @@ def first_arms(record: Record, aa_pairs: int) -> dict[str, Arm]:
     arms = {BASELINE: Arm(BASELINE)}
     for number in range(aa_pairs):
         arms[aa_name(number + 1)] = Arm(aa_name(number + 1))
-    for stage in record.stages:
+    for stage in record.looked_at():
         if stage.replaceable:
             arms[free_name(stage.name)] = Arm(free_name(stage.name), {stage.name: FREE})
         else:
             arms |= delays(record, stage)
-    return arms | only_and_all(record)
+    # Ceilings are of whole loops: an experiment on a few stages has none.
+    return arms if record.focus else arms | only_and_all(record)
 
 
 def only_and_all(record: Record) -> dict[str, Arm]:
@@ -104,7 +105,7 @@ def second_arms(record: Record, live: set[str]) -> dict[str, Arm]:
     """
     arms: dict[str, Arm] = {}
     small: list[StageFacts] = []
-    for stage in record.stages:
+    for stage in record.looked_at():
         if not stage.replaceable:
             continue
         if free_name(stage.name) in live:

@@ -56,6 +56,8 @@ def outermost(stages: Sequence[StageFacts]) -> list[StageFacts]:
 
 def ladder(record: Record, samples: Samples) -> Ladder | Unknown:
     """Compute the ladder, or say why there is none."""
+    if record.focus:
+        return Unknown("ceilings are of whole loops, not of one stage's parts")
     stages = [
         stage
         for stage in outermost(record.stages)

@@ -82,12 +82,14 @@ class Experiment:
         *,
         announce: Callable[[Sequence[str]], None] | None = None,
         undeclared: Callable[[], Sequence[str]] | None = None,
+        focus: frozenset[str] = frozenset(),
     ) -> None:
         """announce is told, before anything is replaced, what is not covered by the state;
-        undeclared names what a script holds and did not declare.
+        undeclared names what a script holds and did not declare; focus names the only stages to
+        look at, all if empty.
         """
         self.settings = settings
-        self.record = Record()
+        self.record = Record(focus=sorted(focus))
         self._board = board
         self._now = board.clock.now_ns
         self._announce = announce or (lambda _notices: None)
@@ -286,7 +288,9 @@ class Experiment:
     def _pilot(self, length: int) -> Measurement[Pilot]:
         """Switch between the baseline and the largest free arms, and see what a switch leaves."""
         arms = first_arms(self.record, self.settings.aa_pairs)
-        largest = sorted((s for s in self.record.stages if s.replaceable), key=lambda s: -s.share)
+        largest = sorted(
+            (s for s in self.record.looked_at() if s.replaceable), key=lambda s: -s.share
+        )
         probes = [arms[free_name(stage.name)] for stage in largest[:2]] or [arms[BASELINE]]
         times: dict[tuple[str, str], list[list[int]]] = {}
         for _ in range(PILOT_ROUNDS):
@@ -409,7 +413,9 @@ class Experiment:
                 if stage.name in replaced_in(other):
                     self._live.pop(name)
                     self.record.dropped[name] = f"{stage.name} cannot be replaced"
-            self._live |= only_and_all(self.record) | delays(self.record, stage)
+            self._live |= delays(self.record, stage)
+            if not self.record.focus:
+                self._live |= only_and_all(self.record)
 
     # --- looks -------------------------------------------------------------------------------
 

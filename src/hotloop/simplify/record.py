@@ -47,6 +47,7 @@ class Record:
     unit: str = "iterations"
     name: str = "loop"
     price_per_hour: float | None = None
+    focus: list[str] = field(default_factory=list)  # the only stages looked at, if any are named
     warm_up: WarmUp | None = None
     stages: list[StageFacts] = field(default_factory=list)
     concurrent: bool = False
@@ -84,6 +85,10 @@ class Record:
     def stage(self, name: str) -> StageFacts:
         """The facts of the stage called `name`."""
         return next(stage for stage in self.stages if stage.name == name)
+
+    def looked_at(self) -> list[StageFacts]:
+        """The stages that the experiment is about."""
+        return [stage for stage in self.stages if not self.focus or stage.name in self.focus]
 
     def is_inside(self, stage: StageFacts, other: StageFacts) -> bool:
         """Whether `stage` is called, at any depth, within `other`."""

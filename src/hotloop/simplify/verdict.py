@@ -113,7 +113,7 @@ def judge(
     p_values = _adjusted(samples)
     aa = aa_test(record, seed, worth)
     found = ladder(record, samples)
-    rows = [_row(record, samples, stage, found, p_values, worth) for stage in record.stages]
+    rows = [_row(record, samples, stage, found, p_values, worth) for stage in record.looked_at()]
     pairs = _pairs(record, samples, p_values)
     enough = samples.has(BASELINE)
     rounds = len(samples.rounds([BASELINE])) if BASELINE in samples.arms else 0

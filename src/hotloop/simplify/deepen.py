@@ -1,0 +1,344 @@
+"""Looking inside a stage: the same experiment on the functions it calls.
+
+The call tree is sampled while the loop runs; the children that make up most of the stage become
+stages themselves, where they are found, and the experiment is run on them; then on the one that
+gains most, until it is native code, at the machine's roof, or not worth it. There a profiler takes
+over, for that stage alone.
+"""
+
+import gc
+import sys
+import threading
+import time
+import types
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from hotloop.benchmark.noise import Interval
+from hotloop.errors import StageError
+from hotloop.loop.arm import REAL, Arm, Board
+from hotloop.loop.conduct import Measurement, Request
+from hotloop.loop.loop import Loop
+from hotloop.loop.stage import Stage
+from hotloop.simplify.experiment import Experiment, SimplifySettings
+from hotloop.simplify.record import Record
+from hotloop.simplify.verdict import Verdict, judge
+
+COVERED = 0.8  # of the stage's samples, by the children that are looked at
+LEAST_NS = 20_000  # a cheaper call would be mostly probe
+NEAR_ROOF = 0.8
+MAX_DEPTH = 4
+SAMPLE_S = 1.5
+SAMPLE_PERIOD_S = 0.001
+HOT_LINES = 5
+
+
+@dataclass
+class CallTree:
+    """What was seen on the stack below a stage: counts of samples."""
+
+    inside: int = 0
+    children: Counter[types.CodeType] = field(default_factory=Counter)
+    lines: Counter[tuple[str, int, str]] = field(default_factory=Counter)
+
+
+@dataclass
+class Level:
+    """One stage looked into."""
+
+    stage: str
+    children: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)  # with why
+    hot_lines: list[tuple[str, int, str, float]] = field(default_factory=list)
+    record: Record | None = None
+    verdict: Verdict | None = None
+    stopped: str | None = None  # why no deeper level follows
+
+
+class Deepening:
+    """Level by level into one stage; `run` is the measurement, `levels` what it has found."""
+
+    def __init__(self, board: Board, settings: SimplifySettings, stage: str, target: str) -> None:
+        self.levels: list[Level] = []
+        self._board = board
+        self._settings = settings
+        self._stage = stage
+        self._target = target
+        self._undo: list[Callable[[], None]] = []
+        self._codes: dict[str, types.CodeType] = {}
+
+    def run(self, loop: Loop) -> Measurement[None]:
+        """Sample, wrap, experiment, and go on into the child that gains most."""
+        begin = self._board.clock.now_ns()
+        name = self._stage
+        try:
+            # A stage is known from its first call on.
+            yield Request(Arm("first", rest=REAL), iterations=2, phase="first iterations")
+            self._check(name)
+            for depth in range(MAX_DEPTH):
+                level = Level(name)
+                self.levels.append(level)
+                yield from self._look_into(level)
+                spent = (self._board.clock.now_ns() - begin) * 1e-9
+                left = self._settings.budget - spent
+                # Half of what is left for each level: the last ones have the fewest arms.
+                budget = left if depth == MAX_DEPTH - 1 or not level.children else max(left / 2, 3)
+                experiment = Experiment(
+                    self._board,
+                    replace(self._settings, budget=budget),
+                    focus=frozenset([name, *level.children]),
+                )
+                level.record = experiment.record
+                yield from experiment.run(loop)
+                level.verdict = judge(
+                    level.record, self._target, self._settings.worth, self._settings.seed
+                )
+                chosen = self._next(level)
+                if chosen is None:
+                    return
+                if left - budget < 3:
+                    level.stopped = f"the budget is used up; go on with --deepen {chosen!r}"
+                    return
+                name = chosen
+        finally:
+            for undo in reversed(self._undo):
+                undo()
+
+    def _check(self, name: str) -> None:
+        known = self._board.stages.get(name)
+        if known is None:
+            stages = ", ".join(self._board.stages)
+            raise StageError(f"--deepen {name!r}: the loop has no such stage; it has {stages}")
+        if known.function is None:
+            raise StageError(
+                f"--deepen {name!r}: only a stage around a function can be looked into; put one "
+                "around the function that does its work"
+            )
+        self._codes[name] = _code_of(known.function)
+
+    def _look_into(self, level: Level) -> Measurement[None]:
+        tree = CallTree()
+        sampler = Sampler(self._codes[level.stage], tree)
+        try:
+            yield Request(
+                Arm("sampling", rest=REAL),
+                seconds=SAMPLE_S,
+                before=sampler.start,
+                phase=f"sampling {level.stage}",
+            )
+        finally:
+            sampler.stop()
+        level.hot_lines = [
+            (file, line, function, count / max(tree.inside, 1))
+            for (file, line, function), count in tree.lines.most_common(HOT_LINES)
+        ]
+        parent = self._board.stages[level.stage]
+        covered = 0
+        for code, count in tree.children.most_common():
+            if covered >= COVERED * tree.inside:
+                break
+            covered += count
+            name = f"{level.stage}/{code.co_name.strip('_')}"
+            share = count / tree.inside
+            if not self._wrap(code, name, parent):
+                level.left_out.append(f"{code.co_name} ({share:.0%}): found nowhere to wrap it")
+            else:
+                level.children.append(name)
+                self._codes[name] = code
+        if level.children:
+            yield from self._drop_cheap(level)
+
+    def _drop_cheap(self, level: Level) -> Measurement[None]:
+        block = yield Request(Arm("trial", rest=REAL), seconds=0.3, phase="trying the children")
+        for name in list(level.children):
+            index = self._board.stages[name].index
+            times = [e.end_ns - e.start_ns for e in block.events if e.stage == index]
+            if not times or sum(times) / len(times) < LEAST_NS:
+                took = f"{sum(times) / len(times) / 1e3:.0f} µs a call" if times else "not called"
+                level.children.remove(name)
+                level.left_out.append(f"{name} ({took}): cheaper than it can be measured")
+
+    def _next(self, level: Level) -> str | None:
+        """The child to look into next, or None with `stopped` set."""
+        assert level.verdict is not None
+        assert level.record is not None
+        if level.verdict.refused is not None:
+            level.stopped = level.verdict.refused
+            return None
+        rows = [row for row in level.verdict.rows if row.name in level.children]
+        if not rows:
+            level.stopped = f"{level.stage} is one piece: what it calls is native, or too short"
+            return None
+        worth = [row for row in rows if row.verdict == "fix"]
+        if not worth:
+            level.stopped = "no part of it alone is worth it, as far as parts can be replaced"
+            return None
+        top = max(worth, key=lambda row: row.gain.value if isinstance(row.gain, Interval) else 0.0)
+        if _is_native(self._codes[top.name]):
+            level.stopped = f"{top.name} is a library's own operation"
+            return None
+        roof = _share_of_roof(level.record, top.name)
+        if roof is not None and roof >= NEAR_ROOF:
+            level.stopped = f"{top.name} runs at {roof:.0%} of what this machine can do"
+            return None
+        return top.name
+
+    def _wrap(self, code: types.CodeType, name: str, parent: Stage) -> bool:
+        wrapped = False
+        assert parent.function is not None
+        for function in _functions_of(code):
+            for get, put in _holders(function, parent.function):
+                before = get()
+                bound = isinstance(before, staticmethod | classmethod)
+                inner = before.__func__ if bound else before
+                # What a parent promises of its effects holds for what it calls.
+                made = Stage(name, kind=parent.kind, effect=parent.effect, board=self._board)
+                staged: Any = made(inner)
+                put(type(before)(staged) if bound else staged)
+                self._undo.append(_putter(put, before))
+                wrapped = True
+        return wrapped
+
+
+class Sampler:
+    """Looks at the loop's thread a thousand times a second, from a thread of its own."""
+
+    def __init__(self, code: types.CodeType, tree: CallTree) -> None:
+        self._code = code
+        self._tree = tree
+        self._thread: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._watched = threading.get_ident()
+
+    def start(self) -> None:
+        """Begin to sample the thread that made the sampler."""
+        self._thread = threading.Thread(target=self._sample, name="hotloop-sampler", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End sampling; may be called twice."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _sample(self) -> None:
+        while not self._stop.is_set():
+            frame = sys._current_frames().get(self._watched)
+            if frame is not None:
+                self._take(frame)
+            del frame
+            time.sleep(SAMPLE_PERIOD_S)
+
+    def _take(self, innermost: types.FrameType) -> None:
+        child: types.FrameType | None = None
+        frame: types.FrameType | None = innermost
+        while frame is not None and frame.f_code is not self._code:
+            child, frame = frame, frame.f_back
+        if frame is None:
+            return
+        self._tree.inside += 1
+        at = innermost.f_code
+        self._tree.lines[(at.co_filename, innermost.f_lineno, at.co_name)] += 1
+        if child is not None:
+            self._tree.children[_past_probe(child, innermost)] += 1
+
+
+def _past_probe(child: types.FrameType, innermost: types.FrameType) -> types.CodeType:
+    """The user's function, where the child is a stage's own wrapper."""
+    here = str(Path(__file__).parents[1] / "loop")
+    chain: list[types.CodeType] = []
+    frame: types.FrameType | None = innermost
+    while frame is not None:
+        chain.append(frame.f_code)
+        if frame is child:
+            break
+        frame = frame.f_back
+    for code in reversed(chain):
+        if not code.co_filename.startswith(here):
+            return code
+    return child.f_code
+
+
+def _code_of(function: Callable[..., Any]) -> types.CodeType:
+    inner = getattr(function, "__func__", function)
+    while hasattr(inner, "__wrapped__") and not hasattr(inner, "__code__"):
+        inner = inner.__wrapped__
+    code = getattr(inner, "__code__", None)
+    if code is None:
+        code = getattr(type(function).__dict__.get("__call__"), "__code__", None)
+    if not isinstance(code, types.CodeType):
+        raise StageError(
+            f"{function!r} is native code: there is nothing inside it that Python could see"
+        )
+    return code
+
+
+def _functions_of(code: types.CodeType) -> list[types.FunctionType]:
+    return [
+        function
+        for function in gc.get_referrers(code)
+        if isinstance(function, types.FunctionType) and function.__code__ is code
+    ]
+
+
+Holder = tuple[Callable[[], Any], Callable[[Any], None]]
+
+
+def _holders(function: types.FunctionType, user: Callable[..., Any]) -> Iterator[Holder]:
+    """Where `user` finds `function`: its module's names, its closure, or the function's class."""
+    using = getattr(user, "__func__", user)
+    scopes = [getattr(using, "__globals__", {}), function.__globals__]
+    seen: set[tuple[int, str]] = set()
+    for scope in scopes:
+        for name in [name for name, value in scope.items() if value is function]:
+            if (id(scope), name) not in seen:
+                seen.add((id(scope), name))
+                yield _item(scope, name)
+    for cell in getattr(using, "__closure__", None) or ():
+        if cell.cell_contents is function:
+            yield _cell(cell)
+    owner: Any = sys.modules.get(function.__module__)
+    *path, name = function.__qualname__.split(".")
+    for part in path:
+        owner = getattr(owner, part, None)
+    if isinstance(owner, type):
+        held = vars(owner).get(name)
+        inner = held.__func__ if isinstance(held, staticmethod | classmethod) else held
+        if inner is function:
+            yield _attribute(owner, name)
+
+
+def _item(scope: dict[str, Any], name: str) -> Holder:
+    return (lambda: scope[name]), (lambda value: scope.__setitem__(name, value))
+
+
+def _cell(cell: types.CellType) -> Holder:
+    return (lambda: cell.cell_contents), (lambda value: setattr(cell, "cell_contents", value))
+
+
+def _attribute(owner: type, name: str) -> Holder:
+    return (lambda: vars(owner)[name]), (lambda value: setattr(owner, name, value))
+
+
+def _putter(put: Callable[[Any], None], value: Any) -> Callable[[], None]:
+    return lambda: put(value)
+
+
+def _is_native(code: types.CodeType) -> bool:
+    """Whether a function belongs to an installed library: there its user can change nothing."""
+    return "site-packages" in code.co_filename or code.co_filename.startswith(sys.base_prefix)
+
+
+def _share_of_roof(record: Record, name: str) -> float | None:
+    work, peaks = record.work, record.peaks
+    if work is None or peaks is None or name not in work.by_stage:
+        return None
+    flops, moved = work.by_stage[name]
+    if not flops:
+        return None
+    least_ns = max(flops / peaks.flops_per_s, moved / peaks.bytes_per_s) * 1e9
+    return least_ns / record.stage(name).ns_per_iteration
