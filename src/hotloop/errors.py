@@ -5,7 +5,7 @@ A message says where, what was expected, what came, and what to do.
 
 
 class HotloopError(Exception):
-    """Root of every error that hotloop raises on purpose; the command line prints it and exits 1."""
+    """Root of every error raised on purpose; the command line prints it and exits 1."""
 
 
 class TargetError(HotloopError):
@@ -22,6 +22,10 @@ class StageError(HotloopError):
 
 class StateError(HotloopError):
     """State that was declared but cannot be saved and put back."""
+
+
+class ShapeError(HotloopError):
+    """An array whose shape does not fit the others."""
 
 
 class RunError(HotloopError):

@@ -43,25 +43,36 @@ def lanes_of(events: Sequence[Event]) -> dict[int, set[int]]:
     return dict(seen)
 
 
-def beside(events: Sequence[Event], main_lane: int) -> set[int]:
+def beside(
+    events: Sequence[Event], boundaries_ns: np.ndarray, main_lane: int, main_thread: int
+) -> set[int]:
     """The stages that run beside the loop's own thread of control.
 
-    Those on another thread or process; and of those in asyncio tasks, the ones that overlap with
-    a stage of another task in a tenth of their calls or more.
+    boundaries_ns: the times between the iterations, ascending; main_lane: what runs them.
+    Those on another thread or process; and of those in other asyncio tasks, the ones whose task
+    lives longer than an iteration, or that are still running when one ends.
     """
-    found = {event.stage for event in events if event.lane >= 0 and event.lane != main_lane}
-    tasks = sorted((e for e in events if e.lane < GPU_LANE), key=lambda event: event.start_ns)
-    overlaps: Counter[int] = Counter()
-    open_events: list[Event] = []
-    for event in tasks:
-        open_events = [other for other in open_events if other.end_ns > event.start_ns]
-        for other in open_events:
-            if other.lane != event.lane:
-                overlaps[event.stage] += 1
-                overlaps[other.stage] += 1
-        open_events.append(event)
-    calls = Counter(event.stage for event in tasks)
-    return found | {stage for stage, count in overlaps.items() if count >= 0.1 * calls[stage]}
+    found: set[int] = set()
+    lives: dict[int, set[int]] = defaultdict(set)  # iterations that a task was seen in
+    across: Counter[int] = Counter()
+    calls: Counter[int] = Counter()
+    for event in events:
+        if event.lane in (main_lane, GPU_LANE):
+            continue
+        if event.lane >= 0:
+            if event.lane != main_thread:
+                found.add(event.stage)
+            continue
+        first, last = np.searchsorted(boundaries_ns, (event.start_ns, event.end_ns))
+        lives[event.lane] |= {int(first), int(last)}
+        across[event.stage] += int(first != last)
+        calls[event.stage] += 1
+    found |= {
+        event.stage
+        for event in events
+        if event.lane < GPU_LANE and event.lane != main_lane and len(lives[event.lane]) > 1
+    }
+    return found | {stage for stage, count in across.items() if count >= 0.05 * calls[stage]}
 
 
 def busy(events: Sequence[Event], count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,9 @@ back in a block's place.
 import asyncio
 import functools
 import inspect
+import itertools
 import threading
+import weakref
 from collections.abc import (
     AsyncIterable,
     AsyncIterator,
@@ -22,7 +24,7 @@ from collections.abc import (
 from typing import Any, Literal, ParamSpec, Self, TypeVar, cast, overload
 
 from hotloop.errors import StageError
-from hotloop.loop.arm import SUBSTITUTES, Board, Kind, process_board
+from hotloop.loop.arm import GPU_LANE, SUBSTITUTES, Board, Kind, process_board
 from hotloop.loop.gpu import GpuTimer, gpu_timer
 from hotloop.loop.tape import Buffers, Entry, Tape, replay_writes
 
@@ -186,12 +188,12 @@ class Stage:
             if self.board.watcher is not None:
                 self.board.watcher(self)
             stack = self._entered.__dict__.setdefault("starts", {})
-            stack.setdefault(_lane(), []).append((self._now(), self._gpu_mark()))
+            stack.setdefault(current_lane(), []).append((self._now(), self._gpu_mark()))
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Stop timing the block."""
-        lane = _lane()
+        lane = current_lane()
         starts = self._entered.__dict__.get("starts", {}).get(lane)
         if starts:
             start, mark = starts.pop()
@@ -290,7 +292,8 @@ class Stage:
                 self._note_delay(board.clock.wait_ns(self._amount() * 1e9))
         if self._log is None:
             self._log = board.log_for_this_process()
-        self._log((self.index, start, self._now(), threading.get_ident()))
+        lane = threading.get_ident() if _running_loop() is None else current_lane()
+        self._log((self.index, start, self._now(), lane))
         return output
 
     async def _measured_async(
@@ -318,7 +321,7 @@ class Stage:
                 self._record(function, (args, kwargs), output, self._now() - start, -1)
             elif kind == _DELAY:
                 self._note_delay(await board.clock.wait_async_ns(self._amount() * 1e9))
-        self._write_log(start, _lane())
+        self._write_log(start, current_lane())
         return output
 
     def _measured_gpu(
@@ -399,7 +402,7 @@ class Stage:
         if self.board.owner:
             self.board.gpu_spans.append((self.index, mark, self._gpu().mark()))
         else:  # a worker's events cannot be read from outside: its launches are timed instead
-            self._write_log(start, _lane())
+            self._write_log(start, current_lane())
 
 
 class _StageIterable:
@@ -479,13 +482,27 @@ def _identity(target: Any) -> object:
     return getattr(function, "__code__", None) or (type(owner), getattr(target, "__name__", None))
 
 
-def _lane() -> int:
-    """What runs one thing at a time: the asyncio task if there is one, else the thread."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
+def current_lane() -> int:
+    """What runs one thing at a time: the asyncio task if there is one, else the thread.
+
+    A thread's number is positive; tasks count down from below `GPU_LANE`, each with its own number
+    for as long as it lives, because the addresses of ended ones are used again.
+    """
+    if _running_loop() is None:
         return threading.get_ident()
-    return threading.get_ident() if task is None else -id(task)
+    task = asyncio.current_task()
+    if task is None:
+        return threading.get_ident()
+    lane = _task_lanes.get(task)
+    if lane is None:
+        lane = _task_lanes[task] = next(_new_lanes)
+    return lane
+
+
+# A tenth of what it costs to ask for the current task where no event loop runs.
+_running_loop = asyncio._get_running_loop
+_task_lanes: "weakref.WeakKeyDictionary[asyncio.Task[Any], int]" = weakref.WeakKeyDictionary()
+_new_lanes = itertools.count(GPU_LANE - 1, -1)
 
 
 def _rebuild(name: str, kind: StageKind, effect: Effect, bytes_per_call: int | None) -> Stage:

@@ -24,6 +24,7 @@ from hotloop.loop.clock import shortest_wait_ns
 from hotloop.loop.conduct import Block, Measurement, Request
 from hotloop.loop.host import usable_cores
 from hotloop.loop.loop import Loop
+from hotloop.loop.stage import current_lane
 from hotloop.loop.state import Snapshot, unsupported_parts
 from hotloop.loop.tape import MIN_OUTPUTS, MUTATED, PROBLEM, modes_of
 from hotloop.simplify.arms import (
@@ -157,12 +158,14 @@ class Experiment:
         deadline = self._now() + round(RECORD_SHARE * self.settings.budget * 1e9)
         arm = Arm("recording", rest=RECORD)
         events: list[Event] = []
+        boundaries: list[int] = []
         total_ns, iterations = 0, 0
         while True:
             block = yield Request(
                 arm, iterations=max(1, 2 * iterations), seconds=0.5, phase="recording"
             )
             events = (events + block.events)[-200_000:]
+            boundaries += block.start_ns
             total_ns += sum(block.duration_ns)
             iterations += len(block.duration_ns)
             called = {event.stage for event in events}
@@ -183,7 +186,7 @@ class Experiment:
                 break
         record.iterations_kept += record.warm_up.iterations + iterations
         record.events = to_array(block.events)
-        self._describe_stages(events, total_ns, iterations)
+        self._describe_stages(events, np.array(boundaries), total_ns, iterations)
         record.in_flight = max(loop.in_flight, self.settings.in_flight or 0)
         if record.concurrent and not record.in_flight:
             # Calls that have begun beyond what the iterations done account for: right where the
@@ -204,13 +207,15 @@ class Experiment:
         workers = [length for length, _ in self._board.worker_tapes(index)]
         return min([*workers, *([own] if own or not workers else [])])
 
-    def _describe_stages(self, events: list[Event], total_ns: int, iterations: int) -> None:
+    def _describe_stages(
+        self, events: list[Event], boundaries: np.ndarray, total_ns: int, iterations: int
+    ) -> None:
         board, record = self._board, self.record
         names = board.names()
         inside = parents(events)
         lanes = lanes_of(events)
         time_ns, calls = busy(events, len(names))
-        elsewhere = beside(events, threading.get_ident())
+        elsewhere = beside(events, boundaries, current_lane(), threading.get_ident())
         for known in board.stages.values():
             index = known.index
             if not calls[index]:

@@ -1,0 +1,262 @@
+"""PPO: it learns what it should and nothing else, repeats itself, and cuts episodes rightly."""
+
+import math
+import subprocess
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from hotloop.errors import TargetError
+from hotloop.learn import ppo
+from hotloop.learn.evaluate import Evaluation
+from hotloop.loop.state import Snapshot
+
+SMALL = {"num_envs": 4, "fragment_steps": 16, "epochs": 2, "minibatches": 2}
+
+
+class Walk(gymnasium.Env):
+    """A one-dimensional walk that ends at 4 and, by its time limit of 3 steps, is often cut."""
+
+    observation_space = spaces.Box(-10, 10, (1,), np.float64)
+
+    def __init__(self, action_space):
+        self.action_space = action_space
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = float(self.np_random.integers(0, 4))
+        return np.array([self.place]), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.place += 1.0
+        return np.array([self.place]), 1.0, self.place == 4, False, {}
+
+
+@pytest.fixture
+def walk():
+    """Registers `Walk` with any action space; returns its id."""
+    made = []
+
+    def register(action_space):
+        env_id = f"HotloopWalk{len(made)}-v0"
+        gymnasium.register(
+            env_id, lambda: Walk(action_space), max_episode_steps=3, reward_threshold=None
+        )
+        made.append(env_id)
+        return env_id
+
+    yield register
+    for env_id in made:
+        del gymnasium.registry[env_id]
+
+
+def parameters_after(iterations, settings):
+    learner = ppo.PPO(settings)
+    for _ in range(iterations):
+        learner.iterate()
+    learner.envs.close()
+    return learner.policy.flat.detach().numpy().copy()
+
+
+def test_learns_cartpole():
+    seen = []
+    settings = ppo.PPOSettings(seed=1)
+    result = ppo.train(settings, on_iteration=seen.append)
+    assert result.solved
+    assert result.target_return == 475
+    assert (result.mean_return[-2:] >= 475).all()
+    assert not ((result.mean_return[:-2] >= 475) & (result.mean_return[1:-1] >= 475)).any()
+    assert result.steps_to_solve == result.env_steps[-1] <= 80_000
+    assert result.seconds_to_solve == result.seconds[-1] == seen[-1].seconds
+    assert (np.diff(result.env_steps) > 0).all()
+    assert (np.diff(result.seconds) > 0).all()
+    assert len(seen) * settings.batch_steps == result.steps_to_solve
+
+
+def test_shuffled_rewards_do_not_learn(monkeypatch):
+    """The negative control, beside the same training unshuffled. Every reward of CartPole is 1, so
+    that shuffling them alone changes nothing: what is shuffled is what the rewards become, the
+    advantages and returns, over the steps of each fragment.
+    """
+
+    def shuffled(r_t, *inputs, rng=np.random.default_rng(0), **settings):  # noqa: B008
+        assert (r_t == r_t[0, 0]).all()
+        order = rng.permutation(r_t.size)
+        return [a.reshape(-1)[order].reshape(r_t.shape) for a in gae(r_t, *inputs, **settings)]
+
+    settings = ppo.PPOSettings(seed=5, total_steps=24_000, anneal=False)
+    assert ppo.train(settings).solved
+    gae = ppo.gae
+    monkeypatch.setattr(ppo, "gae", shuffled)
+    result = ppo.train(settings)
+    assert not result.solved
+    assert result.steps_to_solve is None
+    assert result.seconds_to_solve is None
+    assert result.mean_return.max() < 475
+
+
+def test_same_seed_same_bits():
+    settings = ppo.PPOSettings(**SMALL, seed=5)
+    first = parameters_after(4, settings)
+    np.random.seed(0)  # nothing may come from the global generators
+    torch.manual_seed(0)
+    np.testing.assert_array_equal(first, parameters_after(4, settings))
+    assert (first != parameters_after(4, ppo.PPOSettings(**SMALL, seed=6))).any()
+
+
+def test_evaluation_repeats_itself_and_leaves_training_alone():
+    settings = ppo.PPOSettings(**SMALL, seed=5)
+    plain = parameters_after(4, settings)
+    learner, evaluation = ppo.PPO(settings), Evaluation.of(settings.env_id)
+    generators = np.random.get_state()[1].copy(), torch.get_rng_state()
+    for _ in range(4):
+        returns = evaluation(learner.policy)
+        np.testing.assert_array_equal(returns, evaluation(learner.policy))
+        learner.iterate()
+    assert returns.shape == (20,)
+    np.testing.assert_array_equal(np.random.get_state()[1], generators[0])
+    assert torch.equal(torch.get_rng_state(), generators[1])
+    np.testing.assert_array_equal(plain, learner.policy.flat.detach().numpy())
+    learner.envs.close()
+    evaluation.close()
+
+
+def test_evaluation_plays_whole_episodes_greedily():
+    class AlwaysLeft:
+        def greedy(self, obs):
+            return np.zeros(len(obs), np.int64)
+
+    evaluation = Evaluation.of("CartPole-v1", episodes=3)
+    expected = []
+    for i in range(3):
+        env = gymnasium.make("CartPole-v1")
+        env.reset(seed=evaluation.first_seed + i)
+        steps, over = 0, False
+        while not over:
+            over = env.step(0)[2]
+            steps += 1
+        expected.append(steps)
+        env.close()
+    assert evaluation(AlwaysLeft()).tolist() == expected
+    evaluation.close()
+
+
+def test_bootstrap_on_truncation(walk):
+    """A cut episode bootstraps from where it truly arrived, not from the next one's start."""
+    learner = ppo.PPO(ppo.PPOSettings(env_id=walk(spaces.Discrete(2)), **SMALL))
+    learner.iterate()
+    f = learner.fragment
+    ended = f.terminated | f.truncated
+    assert f.terminated.any()
+    assert (f.truncated & ~f.terminated).any()
+    np.testing.assert_array_equal(f.final_obs[f.truncated], f.obs[f.truncated] + 1)
+    # With one-step traces the return is r + γ V(arrived) everywhere but at a termination.
+    learner = ppo.PPO(
+        ppo.PPOSettings(env_id=learner.settings.env_id, gae_lambda=0.0, gamma=0.5, **SMALL)
+    )
+    last = {}
+    advantages = learner.advantages
+
+    def watched(obs):
+        advantage, return_ = advantages(obs)
+        arrived = f.obs + 1  # the walk always goes up by one
+        value = learner.policy.outputs(arrived.reshape(-1, 1))[1].reshape(f.reward.shape)
+        last.update(got=return_, expected=f.reward + 0.5 * value * ~f.terminated)
+        return advantage, return_
+
+    f = learner.fragment
+    learner.advantages = watched
+    learner.iterate()
+    assert ended.any()
+    np.testing.assert_allclose(last["got"], last["expected"], rtol=1e-5, atol=1e-6)
+
+
+def test_stored_log_probabilities_are_those_of_the_update():
+    """Before its first step the update sees a probability ratio of one everywhere."""
+    learner = ppo.PPO(ppo.PPOSettings(**SMALL))
+    for _ in range(3):
+        learner.iterate()
+    obs, f = learner.progress.obs, learner.fragment
+    for t in range(SMALL["fragment_steps"]):
+        f.obs[t] = obs
+        f.action[t], f.log_prob[t], f.value[t] = learner.act(obs)
+        obs = learner.env_step(f.action[t])[0]
+    batch = [torch.from_numpy(a.reshape(64, *a.shape[2:])) for a in (f.obs, f.action, f.log_prob)]
+    outputs, value = learner.policy(batch[0])
+    log_prob = learner.policy.distribution.log_prob(outputs, batch[1]).detach()
+    np.testing.assert_allclose(log_prob, batch[2], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(value.detach(), f.value.reshape(-1), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(2, start=1),
+        spaces.Box(-1, 1, (2,), np.float32),
+        spaces.MultiDiscrete([2, 3]),
+    ],
+    ids=str,
+)
+def test_trains_on_any_supported_actions(walk, space):
+    settings = ppo.PPOSettings(
+        env_id=walk(space), total_steps=192, evaluate_every=64, entropy_weight=0.01, **SMALL
+    )
+    result = ppo.train(settings)
+    assert math.isnan(result.target_return)
+    assert not result.solved
+    assert result.env_steps.tolist() == [64, 128, 192]
+    assert np.isfinite(result.mean_return).all()
+
+
+def test_the_loop_can_be_measured():
+    loop = ppo.loop(ppo.PPOSettings(**SMALL))
+    learner = loop.body.__self__
+    stages = (learner.act, learner.env_step, learner.store, learner.advantages, learner.update)
+    names = [stage.stage.name for stage in stages]
+    assert names == ["act", "env step", "store", "advantages", "update"]
+    assert (loop.name, loop.unit, loop.batches) == ("ppo:CartPole-v1", "env steps", 4)
+    assert loop.body() == 64
+    loop.close()
+
+
+def test_state_is_complete():
+    """Putting the declared state back repeats what followed, bit for bit."""
+    loop = ppo.loop(ppo.PPOSettings(**SMALL))
+    learner = loop.body.__self__
+    for warm_up in (0, 2):  # also before the optimiser has any state
+        for _ in range(warm_up):
+            loop.body()
+        snapshot = Snapshot(loop.state)
+        outcomes = []
+        for _ in range(2):
+            for _ in range(3):
+                loop.body()
+            outcomes.append((learner.policy.flat.detach().clone(), learner.progress.obs.copy()))
+            snapshot.restore()
+        assert torch.equal(outcomes[0][0], outcomes[1][0])
+        np.testing.assert_array_equal(outcomes[0][1], outcomes[1][1])
+    loop.close()
+
+
+def test_nothing_learns_beyond_the_last_step():
+    settings = ppo.PPOSettings(**SMALL, total_steps=64)
+    np.testing.assert_array_equal(parameters_after(1, settings), parameters_after(3, settings))
+
+
+def test_importing_hotloop_does_not_load_torch():
+    code = "import hotloop, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_messages():
+    with pytest.raises(TargetError, match=r"'CartPole-v7'"):
+        ppo.loop(ppo.PPOSettings(env_id="CartPole-v7"))
+    with pytest.raises(TargetError, match=r"ppo: epochs: expected a positive number, got 0"):
+        ppo.PPOSettings(epochs=0)
+    with pytest.raises(TargetError, match=r"minibatches: expected a divisor of .* 256 .* got 3"):
+        ppo.PPOSettings(num_envs=8, fragment_steps=32, minibatches=3)
