@@ -4,6 +4,8 @@ Neighbouring iterations share the machine's mood, so single iterations are not i
 is resampled are windows of consecutive ones, long enough to hold a mood each.
 """
 
+import math
+import statistics
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,15 +48,18 @@ def resampled_windows(windows: int, resamples: int, rng: np.random.Generator) ->
 
 
 def percentile_interval(
-    value: float, draws: np.ndarray, windows: int, confidence: float = CONFIDENCE
+    value: float, draws: np.ndarray, *, windows: int | None = None, confidence: float = CONFIDENCE
 ) -> Interval:
     """The interval of a statistic from its bootstrap draws.
 
-    With few windows the plain percentile interval is too short, because resampling underestimates
-    the spread by √((n − 1)/n) and takes it for known; the quantiles are moved out as far as
-    Student's t lies beyond the normal distribution.
+    windows: for means and rates, how many windows were resampled. With few of them the plain
+    percentile interval is too short, because resampling underestimates the spread by √((n − 1)/n)
+    and takes it for known; the quantiles are moved out as far as Student's t lies beyond the
+    normal distribution. Intervals of medians come out wide enough without it.
     """
-    tail = _outer_tail((1 - confidence) / 2, windows)
+    tail = (1 - confidence) / 2
+    if windows is not None:
+        tail = _outer_tail(tail, windows)
     low, high = np.quantile(draws, [tail, 1 - tail])
     return Interval(value, float(low), float(high))
 
@@ -77,7 +82,7 @@ def rate_interval(
         return Interval(value, float("nan"), float("nan"))
     drawn = resampled_windows(count, resamples, np.random.default_rng(seed))
     draws = units_by_window[drawn].sum(axis=1) / seconds_by_window[drawn].sum(axis=1)
-    return percentile_interval(value, draws, count)
+    return percentile_interval(value, draws, windows=count)
 
 
 def mean_interval(values: np.ndarray, *, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
@@ -97,12 +102,8 @@ def _outer_tail(tail: float, windows: int) -> float:
 
 
 def _normal_cdf(x: float) -> float:
-    from math import erf, sqrt
-
-    return 0.5 * (1 + erf(x / sqrt(2)))
+    return 0.5 * (1 + math.erf(x / math.sqrt(2)))
 
 
 def _normal_quantile(p: float) -> float:
-    from statistics import NormalDist
-
-    return NormalDist().inv_cdf(p)
+    return statistics.NormalDist().inv_cdf(p)

@@ -140,7 +140,8 @@ def replaced_in(arm: Arm) -> list[str]:
 
 
 def _faster(record: Record, stage: StageFacts) -> dict[str, Arm]:
-    if stage.cpu_share is None or stage.cpu_share > 0.5:
+    # A coroutine has no processor time of its own; what it mostly does is wait.
+    if stage.kind in ("cpu", "gpu") and stage.cpu_share is not None and stage.cpu_share > 0.5:
         name, mode = faster_name(stage.name, "burn", FASTER), BURN(FASTER)
     elif stage.ns_per_call / FASTER >= record.shortest_wait_ns:
         name, mode = faster_name(stage.name, "wait", FASTER), WAIT(FASTER)

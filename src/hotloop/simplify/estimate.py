@@ -6,8 +6,10 @@ Whatever is compared is taken from the rounds that hold all of it, so slow and f
 machine fall on both sides alike.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +32,7 @@ class Samples:
     ns: np.ndarray
     arms: list[str]
     seed: int = 0
-    _drawn: dict[tuple[int, ...], np.ndarray] = field(default_factory=dict, repr=False)
+    _cache: dict[tuple[object, ...], Any] = field(default_factory=dict, repr=False)
 
     def rounds(self, arms: Sequence[str]) -> np.ndarray:
         """The rounds, by number, in which all of these arms ran."""
@@ -44,25 +46,35 @@ class Samples:
     def medians(self, arms: Sequence[str]) -> "Medians":
         """Medians of these arms over their common rounds, with bootstrap draws of all at once."""
         rounds = self.rounds(arms)
-        values = self.ns[rounds][:, [self.arms.index(arm) for arm in arms]]
-        index, windows = self._resampled(rounds)
-        # One arm at a time keeps the resampled copy small: (resamples, rounds).
-        draws = np.stack([np.median(values[index, arm], axis=1) for arm in range(len(arms))], 1)
-        return Medians(list(arms), np.median(values, axis=0), draws, windows)
+        columns = [self._median(rounds, arm) for arm in arms]
+        return Medians(
+            list(arms),
+            np.array([value for value, _ in columns]),
+            np.stack([draws for _, draws in columns], axis=1),
+        )
 
-    def _resampled(self, rounds: np.ndarray) -> tuple[np.ndarray, int]:
+    def _median(self, rounds: np.ndarray, arm: str) -> tuple[float, np.ndarray]:
+        """One arm's median over these rounds, and its draws; kept, for most are asked for often."""
+        key = (rounds.tobytes(), arm)
+        if key not in self._cache:
+            values = self.ns[rounds, self.arms.index(arm)]
+            draws = smooth_median(values[self._resampled(len(rounds))])
+            self._cache[key] = (float(smooth_median(values)), draws)
+        found: tuple[float, np.ndarray] = self._cache[key]
+        return found
+
+    def _resampled(self, count: int) -> np.ndarray:
         """Row numbers of each bootstrap sample, drawn as whole windows of rounds."""
-        count = len(rounds)
-        length = max(1, count // WINDOWS)
-        windows = count // length
         key = (count,)
-        if key not in self._drawn:
+        if key not in self._cache:
+            length = max(1, count // WINDOWS)
+            windows = count // length
             drawn = resampled_windows(windows, RESAMPLES, np.random.default_rng(self.seed))
-            # The few rounds before the first whole window are never left out of the value itself.
-            first = count - windows * length
-            rows = first + drawn[:, :, None] * length + np.arange(length)
-            self._drawn[key] = rows.reshape(RESAMPLES, -1)
-        return self._drawn[key], windows
+            # The few rounds before the first whole window count in the value, not in the draws.
+            rows = count - windows * length + drawn[:, :, None] * length + np.arange(length)
+            self._cache[key] = rows.reshape(RESAMPLES, -1)
+        rows_of: np.ndarray = self._cache[key]
+        return rows_of
 
 
 @dataclass(frozen=True)
@@ -72,11 +84,10 @@ class Medians:
     arms: list[str]
     values: np.ndarray
     draws: np.ndarray
-    windows: int
 
     def interval(self, value: float, draws: np.ndarray, confidence: float = CONFIDENCE) -> Interval:
         """The interval of any statistic computed alike from `values` and from `draws`."""
-        return percentile_interval(value, draws, self.windows, confidence)
+        return percentile_interval(value, draws, confidence=confidence)
 
     def time(self, arm: str) -> Interval:
         """The median time of one arm."""
@@ -104,9 +115,30 @@ class Medians:
         a, b = self.arms.index(arm), self.arms.index(base)
         below = int((self.draws[:, a] <= self.draws[:, b]).sum())
         above = int((self.draws[:, a] >= self.draws[:, b]).sum())
-        # Few windows make the draws too narrow, as in `percentile_interval`: the tail that the
-        # interval would be cut at is the p-value's own scale.
         return min(1.0, 2 * (min(below, above) + 1) / (len(self.draws) + 1))
+
+
+def smooth_median(values: np.ndarray) -> np.ndarray:
+    """The median along the last axis, as a weighted mean of the order statistics (n,) in it.
+
+    The weight of the i-th is the probability that Beta((n + 1)/2, (n + 1)/2) falls into
+    [(i − 1)/n, i/n]. Bursts weigh as little as in the plain median; but the plain one jumps from
+    one value to the next, and its bootstrap intervals cover 98% where they promise 95.
+    Source: Harrell and Davis 1982.
+    """
+    result: np.ndarray = np.sort(values, axis=-1) @ _median_weights(values.shape[-1])
+    return result
+
+
+@functools.lru_cache(maxsize=256)
+def _median_weights(count: int) -> np.ndarray:
+    # The density is integrated by midpoints: 40 an interval are exact to six digits.
+    x = (np.arange(40 * count) + 0.5) / (40 * count)
+    power = (count + 1) / 2 - 1
+    log_density = power * (np.log(x) + np.log1p(-x))
+    density = np.exp(log_density - log_density.max())
+    weights: np.ndarray = (density / density.sum()).reshape(count, 40).sum(axis=1)
+    return weights
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
