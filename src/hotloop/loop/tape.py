@@ -95,7 +95,7 @@ class Tape:
             return
         if self._target is None:
             self._target = target
-        elif self._target is not target:
+        elif self._target != target:
             self.problem = "two functions are called under its name; give each a name of its own"
             return
         try:

@@ -6,17 +6,17 @@ whether pairs add up. Pure functions of what the recording found out.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from hotloop.loop.arm import BURN, DELAY, FREE, PAD, SUBSTITUTES, WAIT, Arm, Mode
 from hotloop.simplify.record import Record, StageFacts
 
 FASTER = 2.0  # the k of BURN and WAIT
 MAX_PAIRS = 6
-# Delays that the loop is given, as shares of its iteration: the hinge of a slack needs points on
-# both sides.
-DELAY_SHARES = (0.25, 0.5, 1.0)
+# Delays that the loop is given, as shares of its iteration; where stages have slack, more than one.
+DELAY_SHARES = (0.5, 1.0)
 MIN_DELAY_NS = 50_000
+LEAST_STRETCH = 1.05
 
 BASELINE = "baseline"
 
@@ -98,10 +98,12 @@ def only_and_all(record: Record) -> dict[str, Arm]:
     return arms
 
 
-def second_arms(record: Record, live: set[str]) -> dict[str, Arm]:
+def second_arms(record: Record, live: set[str], stretch: Mapping[str, float]) -> dict[str, Arm]:
     """Once the singles are known: how a survivor costs, and whether small ones add up.
 
-    live: the names of the arms that survived the first look.
+    live: the names of the arms that survived the first look. stretch: by how much a stage's calls
+    take longer beside the others than alone; a pad must wait for the time that it takes alone, or
+    it would go on charging the loop for the contention that it is there to take away.
     """
     arms: dict[str, Arm] = {}
     small: list[StageFacts] = []
@@ -110,7 +112,9 @@ def second_arms(record: Record, live: set[str]) -> dict[str, Arm]:
             continue
         if free_name(stage.name) in live:
             if stage.ns_per_call >= record.shortest_wait_ns:
-                arms[pad_name(stage.name)] = Arm(pad_name(stage.name), {stage.name: PAD})
+                longer = stretch.get(stage.name, 1.0)
+                mode = WAIT(longer) if longer > LEAST_STRETCH else PAD
+                arms[pad_name(stage.name)] = Arm(pad_name(stage.name), {stage.name: mode})
             arms |= _faster(record, stage) | delays(record, stage)
         else:
             small.append(stage)

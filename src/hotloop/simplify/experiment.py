@@ -34,6 +34,7 @@ from hotloop.simplify.arms import (
     first_arms,
     free_name,
     only_and_all,
+    only_name,
     replaced_in,
     second_arms,
 )
@@ -328,9 +329,10 @@ class Experiment:
             until = begin + (planned - begin) * (look + 1) / settings.looks
             yield from self._rounds_until(until, MIN_ROUNDS if look <= 1 else 1)
             if look < settings.looks - 1:
+                stretch = self._stretch()
                 self._drop_arms()
                 if look == 0:
-                    self._live |= second_arms(self.record, set(self._live))
+                    self._live |= second_arms(self.record, set(self._live), stretch)
                 elif self._settled():
                     self.record.stopped_early = True
                     break
@@ -422,6 +424,20 @@ class Experiment:
             if not self.record.focus:
                 self._live |= only_and_all(self.record)
 
+    def _stretch(self) -> dict[str, float]:
+        """How much longer each stage takes beside the others than with them free."""
+        found: dict[str, float] = {}
+        samples = self.record.samples(self.settings.seed)
+        for stage in self.record.looked_at():
+            alone = only_name(stage.name)
+            if self.record.concurrent and samples.has(alone, ALL_FREE):
+                ceiling = samples.medians([alone, ALL_FREE]).difference(alone, ALL_FREE).value
+                # Several workers share a stage's calls: each takes its part of the time.
+                together = stage.ns_per_iteration / max(len(stage.lanes), 1)
+                if ceiling > 0:
+                    found[stage.name] = together / ceiling
+        return found
+
     # --- looks -------------------------------------------------------------------------------
 
     def _drop_arms(self) -> None:
@@ -434,7 +450,7 @@ class Experiment:
             if name == BASELINE or name.startswith("A/A") or not samples.has(name, BASELINE):
                 continue
             gain = samples.medians([BASELINE, name]).gain(name, BASELINE, confidence)
-            precise = gain.half_width < settings.worth / 3
+            precise = gain.half_width < settings.worth / 2
             if name.startswith("free ") and name != ALL_FREE and gain.high < settings.worth:
                 del self._live[name]
                 record.dropped[name] = "its gain is below what is worth knowing"

@@ -286,22 +286,24 @@ def _cost(
     interference: Interval | Unknown,
 ) -> CostKind:
     """Whether the stage costs by being waited for, by what it takes from others, or by its work."""
-    if isinstance(value, Interval) and isinstance(interference, Interval):
-        if (
-            record.concurrent
-            and interference.low > 0
-            and interference.value >= 0.5 * max(value.value, 1e-9)
-        ):
-            return "contention"
-    elif record.concurrent and stage.beside_main:
-        return "unknown"
+    if record.concurrent and _is_contention(value, interference):
+        return "contention"
     if stage.kind in ("io", "network"):
         return "waiting"
+    if record.concurrent and stage.beside_main and not isinstance(interference, Interval):
+        return "unknown"
     if stage.kind == "gpu":
         return "own work"
     if stage.cpu_share is None:
         return "unknown"
     return "own work" if stage.cpu_share >= 0.5 else "waiting"
+
+
+def _is_contention(value: Interval | Unknown, interference: Interval | Unknown) -> bool:
+    """Whether half of what a stage costs or more is what it takes from the others."""
+    if isinstance(value, Unknown) or isinstance(interference, Unknown):
+        return False
+    return interference.low > 0 and interference.value >= 0.5 * max(value.value, 1e-9)
 
 
 def _pairs(record: Record, samples: Samples, p_values: dict[str, float]) -> list[Pair]:

@@ -1,0 +1,385 @@
+"""Experiments on a clock that only moves when told to: every number of the verdict is known."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hotloop.benchmark.noise import Interval
+from hotloop.loop import Board, Loop, Stage, drive
+from hotloop.loop.arm import Kind
+from hotloop.simplify.ceilings import Ladder, PipelineModel
+from hotloop.simplify.experiment import Experiment, SimplifySettings
+from hotloop.simplify.verdict import StageVerdict, Verdict, judge
+from support.clock import FakeClock
+
+MS = 1_000_000
+
+
+def experiment_on(
+    board: Board, body: Callable[[], object], budget: float = 3.0, **loop: Any
+) -> tuple[Verdict, Experiment]:
+    settings = SimplifySettings(budget=budget)
+    experiment = Experiment(board, settings)
+    made = Loop(body=body, **loop)  # type: ignore[arg-type]
+    drive(made, experiment.run(made), board)
+    return judge(experiment.record, "exact", settings.worth), experiment
+
+
+def row(verdict: Verdict, name: str) -> StageVerdict:
+    return next(row for row in verdict.rows if row.name == name)
+
+
+def value(of: object) -> float:
+    assert isinstance(of, Interval), of
+    return of.value
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def board(clock: FakeClock) -> Board:
+    return Board(clock)
+
+
+def test_a_serial_loop_gains_what_each_stage_takes(board: Board, clock: FakeClock) -> None:
+    load = Stage("load", effect="pure", kind="io", board=board)(lambda: clock.wait_ns(6 * MS))
+    train = Stage("train", effect="pure", board=board)(lambda: clock.burn_ns(3 * MS))
+    log = Stage("log", effect="pure", board=board)(lambda: clock.burn_ns(0.1 * MS))
+
+    def body() -> int:
+        load()
+        train()
+        log()
+        clock.burn_ns(0.9 * MS)  # what the loop does outside its stages
+        return 4
+
+    verdict, experiment = experiment_on(board, body, unit="samples")
+    assert verdict.refused is None
+    assert value(verdict.baseline_ns) == pytest.approx(10 * MS)
+    assert verdict.units_per_iteration == 4
+    load_row, train_row, log_row = (row(verdict, name) for name in ("load", "train", "log"))
+    assert value(load_row.gain) == pytest.approx(0.6)
+    assert value(train_row.gain) == pytest.approx(0.3)
+    assert value(log_row.gain) == pytest.approx(0.01)
+    assert value(load_row.ceiling_ns) == pytest.approx(6 * MS)
+    assert value(train_row.gain_if_faster) == pytest.approx(0.15)
+    assert value(load_row.gain_if_faster) == pytest.approx(0.3)
+    # A pad takes as long as the stage: nothing is due to contention, all of it to waiting.
+    assert value(train_row.interference_ns) == pytest.approx(0, abs=1)
+    assert value(train_row.latency_ns) == pytest.approx(3 * MS)
+    assert (load_row.cost, train_row.cost) == ("waiting", "own work")
+    assert (load_row.verdict, train_row.verdict, log_row.verdict) == ("fix", "fix", "leave")
+    assert verdict.fix is load_row
+    assert verdict.leave == ["log"]
+    assert experiment.record.block_iterations == 1
+    assert not isinstance(load_row.slack, str)
+    assert isinstance(verdict.ladder, Ladder)
+    now, overlap, stage, _ = verdict.ladder.rungs
+    assert value(now.ns) == pytest.approx(10 * MS)
+    # The waiting needs no core; on two or more of them the rest fits beside it.
+    assert value(overlap.ns) == pytest.approx(6 * MS)
+    assert value(stage.ns) == pytest.approx(6 * MS)
+    assert stage.set_by == "load"
+    assert isinstance(verdict.ladder.model, PipelineModel)
+    assert verdict.ladder.model.holds
+    assert value(verdict.ladder.model.predicted_ns) == pytest.approx(10 * MS)
+
+
+def test_a_real_fix_gains_what_was_predicted(clock: FakeClock) -> None:
+    def loop_with(step_ms: float) -> tuple[Verdict, Experiment]:
+        board = Board(clock)
+        step = Stage("step", effect="pure", board=board)(lambda: clock.burn_ns(step_ms * MS))
+        rest = Stage("rest", effect="pure", board=board)(lambda: clock.burn_ns(2 * MS))
+        return experiment_on(board, lambda: (step(), rest()) and 1)
+
+    before, _ = loop_with(6.0)
+    after, _ = loop_with(3.0)
+    achieved = 1 - value(after.baseline_ns) / value(before.baseline_ns)
+    assert value(row(before, "step").gain_if_faster) == pytest.approx(achieved)
+
+
+def test_an_effectful_stage_is_never_replaced(board: Board, clock: FakeClock) -> None:
+    saved: list[int] = []
+
+    def save() -> None:
+        clock.burn_ns(5 * MS)
+        saved.append(1)
+
+    save_stage = Stage("save", board=board)(save)
+    work = Stage("work", effect="pure", board=board)(lambda: clock.burn_ns(5 * MS))
+    iterations = 0
+
+    def body() -> int:
+        nonlocal iterations
+        iterations += 1
+        save_stage()
+        work()
+        return 1
+
+    verdict, _ = experiment_on(board, body)
+    assert len(saved) == iterations, "it ran in every iteration of every arm"
+    found = row(verdict, "save")
+    assert found.verdict == "not replaced"
+    assert "effectful" in str(found.not_replaced)
+    assert not isinstance(found.gain, Interval)
+    assert found.slack.slack_ns.value == pytest.approx(0, abs=0.02 * MS)  # type: ignore[union-attr]
+
+
+def test_a_stage_that_claims_state_which_is_not_declared_is_not_replaced(
+    board: Board, clock: FakeClock
+) -> None:
+    step = Stage("step", effect="stateful", board=board)(lambda: clock.burn_ns(MS))
+    work = Stage("work", effect="pure", board=board)(lambda: clock.burn_ns(MS))
+    verdict, _ = experiment_on(board, lambda: (step(), work()) and 1)
+    assert "not declared" in str(row(verdict, "step").not_replaced)
+    assert row(verdict, "work").verdict == "fix"
+
+
+def test_state_that_cannot_be_put_back_is_named_before_anything_is_touched(
+    board: Board, clock: FakeClock
+) -> None:
+    told: list[str] = []
+    state = {"loader": (k for k in range(10))}
+    step = Stage("step", effect="stateful", board=board)(lambda: clock.burn_ns(MS))
+    loop = Loop(body=lambda: step() and 1, state=[state])
+    experiment = Experiment(
+        board,
+        SimplifySettings(budget=2.0),
+        announce=told.extend,
+        undeclared=lambda: ["optimiser (Adam)"],
+    )
+    measurement = experiment.run(loop)
+    next(measurement)
+    assert told == [
+        "cannot be saved and put back: state[0] (dict)['loader']: a builtins.generator hides "
+        "its content",
+        "not declared as state, so it will go on from experimental steps: optimiser (Adam)",
+    ]
+    measurement.close()
+
+
+def test_nothing_that_experimental_arms_did_survives(board: Board, clock: FakeClock) -> None:
+    """After the experiment the state is that of a plain run of the kept iterations, to the bit."""
+
+    def make(on: Board) -> tuple[Loop, dict[str, Any]]:
+        state: dict[str, Any] = {
+            "rng": np.random.default_rng(3),
+            "weights": np.zeros(4),
+            "seen": [],
+            "global": 0.0,
+        }
+
+        def step() -> np.ndarray:
+            clock.burn_ns(2 * MS)
+            drawn: np.ndarray = state["rng"].normal(size=4)
+            return drawn
+
+        def update(batch: np.ndarray) -> None:
+            clock.burn_ns(MS)
+            state["weights"] += batch
+            state["seen"].append(float(batch[0]))
+            state["global"] += float(np.random.random())
+
+        step_stage = Stage("step", effect="stateful", board=on)(step)
+        update_stage = Stage("update", effect="stateful", board=on)(update)
+        return Loop(body=lambda: update_stage(step_stage()) or 1, state=[state]), state
+
+    np.random.seed(11)
+    loop, state = make(board)
+    experiment = Experiment(board, SimplifySettings(budget=2.0))
+    drive(loop, experiment.run(loop), board)
+    after_experiment = float(np.random.random())
+    assert experiment.record.iterations_kept < len(experiment.record.ns), "arms beyond the kept"
+
+    np.random.seed(11)
+    plain_loop, plain = make(Board(clock))
+    for _ in range(experiment.record.iterations_kept):
+        plain_loop.body()
+    assert state["seen"] == plain["seen"]
+    assert state["weights"].tobytes() == plain["weights"].tobytes()
+    assert state["rng"].bit_generator.state == plain["rng"].bit_generator.state
+    assert state["global"] == plain["global"]
+    assert after_experiment == float(np.random.random())
+
+
+def test_an_interrupted_experiment_puts_the_state_back_too(board: Board, clock: FakeClock) -> None:
+    state = {"count": 0}
+
+    def step() -> None:
+        clock.burn_ns(MS)
+        state["count"] += 1
+
+    step_stage = Stage("step", effect="stateful", board=board)(step)
+    other = Stage("other", effect="pure", board=board)(lambda: clock.burn_ns(MS))
+    experiment = Experiment(board, SimplifySettings(budget=2.0))
+
+    def body() -> int:
+        step_stage()
+        other()
+        if len(experiment.record.ns) == 40:
+            raise KeyboardInterrupt
+        return 1
+
+    loop = Loop(body=body, state=[state])
+    with pytest.raises(KeyboardInterrupt):
+        drive(loop, experiment.run(loop), board)
+    assert state["count"] == experiment.record.iterations_kept
+    assert len(experiment.record.ns) == 40, "what was measured stays"
+
+
+def test_replays_that_do_not_fit_are_given_up_and_the_rest_goes_on(
+    board: Board, clock: FakeClock
+) -> None:
+    expected = {"ticket": 0}
+
+    def issue() -> int:
+        clock.burn_ns(MS)
+        expected["ticket"] += 1
+        return expected["ticket"]
+
+    def check(ticket: int) -> None:
+        clock.burn_ns(2 * MS)
+        if ticket != expected["ticket"]:
+            raise ValueError(f"ticket {ticket} is not {expected['ticket']}")
+
+    issue_stage = Stage("issue", effect="pure", board=board)(issue)
+    check_stage = Stage("check", effect="pure", board=board)(check)
+    verdict, _ = experiment_on(board, lambda: check_stage(issue_stage()) or 1)
+    assert "does not fit the loop" in str(row(verdict, "issue").not_replaced)
+    assert "ValueError" in str(row(verdict, "issue").not_replaced)
+    assert value(row(verdict, "check").gain) == pytest.approx(2 / 3)
+
+
+def test_inner_stages_are_measured_and_their_silence_is_told(
+    board: Board, clock: FakeClock
+) -> None:
+    inner = Stage("inner", effect="pure", board=board)(lambda: clock.burn_ns(3 * MS))
+
+    @Stage("outer", effect="pure", board=board)
+    def outer() -> None:
+        inner()
+        clock.burn_ns(MS)
+
+    other = Stage("other", effect="pure", board=board)(lambda: clock.burn_ns(4 * MS))
+    verdict, _ = experiment_on(board, lambda: (outer(), other()) and 1)
+    assert row(verdict, "inner").inside == "outer"
+    assert value(row(verdict, "outer").gain) == pytest.approx(0.5)
+    assert value(row(verdict, "inner").gain) == pytest.approx(3 / 8)
+    assert any("while outer is replaced" in warning for warning in verdict.warnings)
+    assert isinstance(verdict.ladder, Ladder)
+    assert set(verdict.ladder.ceilings_ns) == {"outer", "other", "the rest"}
+
+
+def test_stages_too_small_alone_are_tried_in_pairs(board: Board, clock: FakeClock) -> None:
+    """Two sources feed one sink, which waits for the slower of them."""
+    a = Stage("a", effect="pure", board=board)(lambda: clock.burn_ns(1000))
+    b = Stage("b", effect="pure", board=board)(lambda: clock.burn_ns(1000))
+
+    def body() -> int:
+        a()
+        b()
+        # What waiting for two parallel sources would be, on a clock of one thread.
+        free = [board.modes[board.index(name)] == Kind.FREE for name in ("a", "b")]
+        clock.wait_ns(2 * MS if all(free) else 10 * MS)
+        return 1
+
+    verdict, _ = experiment_on(board, body)
+    assert value(row(verdict, "a").gain) == pytest.approx(0, abs=1e-3)
+    (pair,) = verdict.pairs
+    assert pair.stages == ("a", "b")
+    assert pair.gain.value == pytest.approx(0.8, abs=1e-3)
+    assert verdict.fix is pair
+
+
+def test_two_kinds_of_calls_are_warned_of(board: Board, clock: FakeClock) -> None:
+    calls = 0
+
+    def step() -> None:
+        nonlocal calls
+        calls += 1
+        clock.burn_ns(MS if calls % 3 else 9 * MS)
+
+    step_stage = Stage("step", effect="pure", board=board)(step)
+    verdict, _ = experiment_on(board, lambda: step_stage() or 1, budget=4.0)
+    assert any("step takes either 1 or 9 ms" in warning for warning in verdict.warnings)
+
+
+def test_outputs_that_consumers_write_into_are_warned_of(board: Board, clock: FakeClock) -> None:
+    def load() -> np.ndarray:
+        clock.burn_ns(MS)
+        return np.ones(3)
+
+    def scale(batch: np.ndarray) -> None:
+        clock.burn_ns(MS)
+        assert batch[0] == 1, "every replay within a block is a fresh copy"
+        batch *= 2
+
+    load_stage = Stage("load", effect="pure", board=board)(load)
+    scale_stage = Stage("scale", effect="pure", board=board)(scale)
+    verdict, _ = experiment_on(board, lambda: scale_stage(load_stage()) or 1)
+    assert row(verdict, "load").verdict == "fix"
+    assert any("output of load is written into" in warning for warning in verdict.warnings)
+
+
+def test_iterations_with_different_units_are_compared_by_the_unit(
+    board: Board, clock: FakeClock
+) -> None:
+    turn = 0
+
+    def body() -> int:
+        nonlocal turn
+        turn += 1
+        units = 1 + turn % 5
+        for _ in range(units):
+            step()
+        return units
+
+    step = Stage("step", effect="pure", board=board)(lambda: clock.burn_ns(MS))
+    verdict, _ = experiment_on(board, body)
+    per_unit = value(verdict.baseline_ns) / verdict.units_per_iteration
+    assert per_unit == pytest.approx(MS, rel=1e-6)
+
+
+@pytest.mark.parametrize("worth", [0.03])
+def test_a_restless_machine_gets_no_verdict_but_the_time_it_would_take(
+    board: Board, clock: FakeClock, worth: float
+) -> None:
+    """The A/A arms are slowed down from outside, as a machine might by bad luck."""
+    step = Stage("step", effect="pure", board=board)(lambda: clock.burn_ns(MS))
+    other = Stage("other", effect="pure", board=board)(lambda: clock.burn_ns(MS))
+    experiment = Experiment(board, SimplifySettings(budget=2.0, worth=worth))
+    keep = experiment.record.keep
+
+    def biased(round_number: int, block: Any) -> None:
+        if block.request.arm.name == "A/A 2":
+            block.duration_ns = [round(1.1 * d) for d in block.duration_ns]
+        keep(round_number, block)
+
+    experiment.record.keep = biased  # type: ignore[method-assign]
+    loop = Loop(body=lambda: (step(), other()) and 1)
+    drive(loop, experiment.run(loop), board)
+    del experiment.record.keep
+    verdict = judge(experiment.record, "restless", worth)
+    assert experiment.record.extended, "first it tried longer"
+    assert experiment.record.seconds <= 2.1, "but within the budget"
+    assert verdict.refused is not None
+    assert "-10.0%" in verdict.refused
+    assert "more minutes" in verdict.refused
+    assert verdict.fix is None
+    assert verdict.aa.needed_s == pytest.approx(
+        experiment.record.seconds * (0.1 / worth) ** 2, rel=0.01
+    )
+
+
+def test_too_small_a_budget_says_what_would_do(board: Board, clock: FakeClock) -> None:
+    slow = Stage("slow", effect="pure", board=board)(lambda: clock.burn_ns(300 * MS))
+    other = Stage("other", effect="pure", board=board)(lambda: clock.burn_ns(300 * MS))
+    verdict, experiment = experiment_on(board, lambda: (slow(), other()) and 1, budget=12.0)
+    assert experiment.record.seconds <= 12.0 + 20 * 0.6, "no round is started that cannot end"
+    assert verdict.refused is not None
+    assert "--budget" in verdict.refused
