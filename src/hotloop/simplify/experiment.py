@@ -92,6 +92,7 @@ class Experiment:
         """
         self.settings = settings
         self.record = Record(focus=sorted(focus))
+        self.may_extend = True  # whether a failed A/A may use what is left of the budget
         self._board = board
         self._now = board.clock.now_ns
         self._announce = announce or (lambda _notices: None)
@@ -336,7 +337,7 @@ class Experiment:
                 elif self._settled():
                     self.record.stopped_early = True
                     break
-        while not self._aa_holds() and self._now() < self._end:
+        while self.may_extend and not self._aa_holds() and self._now() < self._end:
             self.record.extended = True
             yield from self._rounds_until(min(self._end, self._now() + 2e9), 1)
 

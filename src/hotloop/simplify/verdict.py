@@ -251,7 +251,7 @@ def _padded(
         f"a call takes {stage.ns_per_call / 1e3:.0f} µs, and waits under "
         f"{record.shortest_wait_ns / 1e3:.0f} µs are not measurable here"
         if stage.ns_per_call < record.shortest_wait_ns
-        else "its gain was too small to go on"
+        else _not_gone_on(samples, stage)
     )
     return Unknown(why), Unknown(why)
 
@@ -261,7 +261,16 @@ def _faster(samples: Samples, stage: StageFacts) -> tuple[Interval | Unknown, st
         name = faster_name(stage.name, how, FASTER)
         if samples.has(name, BASELINE):
             return samples.medians([BASELINE, name]).gain(name, BASELINE), how
-    return Unknown(stage.not_replaced or "its gain was too small to go on"), ""
+    return Unknown(stage.not_replaced or _not_gone_on(samples, stage)), ""
+
+
+def _not_gone_on(samples: Samples, stage: StageFacts) -> str:
+    """Why the second part of the experiment has too little about a stage that can be replaced."""
+    free = free_name(stage.name)
+    rounds = len(samples.rounds([BASELINE])) if BASELINE in samples.arms else 0
+    if free in samples.arms and len(samples.rounds([free])) < rounds:
+        return "its gain was too small to go on"
+    return "the budget was used up before; give a larger --budget"
 
 
 def _slack(record: Record, samples: Samples, stage: StageFacts) -> Slack | Unknown:
