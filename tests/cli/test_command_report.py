@@ -10,39 +10,20 @@ import pytest
 
 from hotloop.loop.run import FORMAT, Run, load
 
+COMMANDS = {
+    "benchmark": ("benchmark", "loops.py:two_stages", "--seconds", "0.5"),
+    "simplify": ("simplify", "loops.py:two_stages", "--budget", "1"),
+    "refused": ("simplify", "loops.py:two_stages", "--budget", "0.001"),
+    "script": ("benchmark", "plain.py"),
+}
+
 
 @pytest.fixture(scope="module")
 def runs(hotloop: Callable, shared_project: Path) -> dict[str, Any]:
-    """What each verb printed when it saved `VERB.run`."""
+    """What each command printed when it saved `NAME.run`."""
     return {
-        "benchmark": hotloop(
-            "benchmark",
-            "loops.py:two_stages",
-            "--seconds",
-            "0.5",
-            "--save",
-            "benchmark.run",
-            cwd=shared_project,
-        ),
-        "simplify": hotloop(
-            "simplify",
-            "loops.py:two_stages",
-            "--budget",
-            "1",
-            "--save",
-            "simplify.run",
-            cwd=shared_project,
-        ),
-        "refused": hotloop(
-            "simplify",
-            "loops.py:two_stages",
-            "--budget",
-            "0.001",
-            "--save",
-            "refused.run",
-            cwd=shared_project,
-        ),
-        "script": hotloop("benchmark", "plain.py", "--save", "script.run", cwd=shared_project),
+        name: hotloop(*command, "--save", f"{name}.run", cwd=shared_project)
+        for name, command in COMMANDS.items()
     }
 
 

@@ -77,7 +77,7 @@ def test_a_verb_like_no_other_lists_them_all(hotloop: Callable, tmp_path: Path) 
     [
         (("benchmark", "loops.py:two_stages", "--secons", "1"), "--seconds"),
         (("benchmark", "loops.py:two_stages", "--seconds", "soon"), "soon"),
-        (("benchmark",), "target"),
+        (("benchmark",), "missing"),
         (("report",), "run"),
     ],
     ids=["unknown option", "no number", "no target", "no run"],

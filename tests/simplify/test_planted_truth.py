@@ -6,8 +6,6 @@ few per cent, never by a third.
 
 from typing import Any
 
-import pytest
-
 from hotloop.benchmark.noise import Interval
 from hotloop.loop import Loop, drive, stage
 from hotloop.loop.arm import process_board
@@ -15,7 +13,7 @@ from hotloop.report.console import headline
 from hotloop.simplify.estimate import Slack
 from hotloop.simplify.experiment import Experiment, SimplifySettings
 from hotloop.simplify.verdict import StageVerdict, Verdict, judge
-from support.loops import async_pipeline, busy, process_pipeline, threaded_pipeline
+from support.loops import assert_near, async_pipeline, busy, process_pipeline, threaded_pipeline
 
 
 def verdict_on(loop: Loop, budget: float, **settings: Any) -> Verdict:
@@ -30,21 +28,19 @@ def row(verdict: Verdict, name: str) -> StageVerdict:
     return next(row for row in verdict.rows if row.name == name)
 
 
-def gain(verdict: Verdict, name: str) -> float:
-    found = row(verdict, name).gain
-    assert isinstance(found, Interval), found
-    return found.value
+def assert_not_blamed(found: StageVerdict) -> None:
+    """The stage is not the one to fix: no gain of it is told from none, or only a small one."""
+    assert isinstance(found.gain, Interval), found.gain
+    assert found.gain.low < 0.12
 
 
 def test_a_serial_loop() -> None:
     step = stage("planted step", lambda: busy(0.0020), effect="pure")
     learn = stage("planted learn", lambda: busy(0.0010), effect="pure")
     verdict = verdict_on(Loop(body=lambda: (step(), learn()) and 1), budget=5.0)
-    assert gain(verdict, "planted step") == pytest.approx(2 / 3, abs=0.12)
-    assert gain(verdict, "planted learn") == pytest.approx(1 / 3, abs=0.12)
-    faster = row(verdict, "planted step").gain_if_faster
-    assert isinstance(faster, Interval)
-    assert faster.value == pytest.approx(1 / 3, abs=0.12)
+    assert_near(row(verdict, "planted step").gain, 2 / 3)
+    assert_near(row(verdict, "planted learn").gain, 1 / 3)
+    assert_near(row(verdict, "planted step").gain_if_faster, 1 / 3)
     assert row(verdict, "planted step").cost == "own work"
 
 
@@ -53,28 +49,26 @@ def test_a_stage_with_slack_is_not_blamed_for_its_share() -> None:
     with threaded_pipeline(fetch_s=0.005, train_s=0.002) as loop:
         verdict = verdict_on(loop, budget=12.0)
     assert row(verdict, "train").share > 0.3
-    assert gain(verdict, "train") < 0.15
-    assert row(verdict, "train").verdict != "fix"
-    assert gain(verdict, "fetch") == pytest.approx(0.6, abs=0.15)
+    assert_not_blamed(row(verdict, "train"))
+    assert_near(row(verdict, "fetch").gain, 0.6)
     assert verdict.fix is None or verdict.fix is row(verdict, "fetch")
     slack = row(verdict, "train").slack
     assert isinstance(slack, Slack)
-    assert slack.slack_ns.value == pytest.approx(3e6, abs=1.2e6)
+    assert 1e6 < slack.slack_ns.value < 5e6, "3 ms, between what it takes and what it would bear"
 
 
 def test_two_processes() -> None:
     with process_pipeline(decode_s=0.006, train_s=0.002) as loop:
         verdict = verdict_on(loop, budget=9.0)
-    assert gain(verdict, "decode") == pytest.approx(2 / 3, abs=0.2)
-    assert gain(verdict, "train") < 0.15
-    assert row(verdict, "train").verdict != "fix"
+    assert_near(row(verdict, "decode").gain, 2 / 3)
+    assert_not_blamed(row(verdict, "train"))
 
 
 def test_an_event_loop() -> None:
     with async_pipeline(fetch_s=0.006, train_s=0.0015) as loop:
         verdict = verdict_on(loop, budget=9.0)
-    assert gain(verdict, "fetch") == pytest.approx(0.75, abs=0.2)
-    assert gain(verdict, "train") < 0.15
+    assert_near(row(verdict, "fetch").gain, 0.75)
+    assert_not_blamed(row(verdict, "train"))
     assert row(verdict, "fetch").cost == "waiting"
 
 
@@ -83,7 +77,7 @@ def test_contention_is_named_and_more_workers_are_never_the_advice() -> None:
     with threaded_pipeline(fetch_s=0.003, train_s=0.003, waiting=False) as loop:
         verdict = verdict_on(loop, budget=12.0)
     fetch = row(verdict, "fetch")
-    assert gain(verdict, "fetch") > 0.2
+    assert_near(fetch.gain, 0.5)
     assert isinstance(fetch.interference_ns, Interval), fetch.interference_ns
     assert fetch.cost == "contention"
     text = " ".join(headline(verdict))

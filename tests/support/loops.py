@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from hotloop.benchmark.noise import Interval
 from hotloop.loop import Loop, stage
 
 
@@ -16,6 +17,17 @@ def busy(seconds: float) -> None:
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         pass
+
+
+def assert_near(measured: object, truth: float) -> None:
+    """A gain on a real clock is the planted one, with a margin of several interval widths.
+
+    A busy machine widens the interval, and with it the margin; the 0.12 are for what a machine
+    does to one arm and not to another.
+    """
+    assert isinstance(measured, Interval), measured
+    margin = 0.12 + 4 * measured.half_width
+    assert abs(measured.value - truth) <= margin, (measured, truth)
 
 
 @contextmanager

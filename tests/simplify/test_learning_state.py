@@ -1,0 +1,63 @@
+"""After an experiment a learner stands where plain training would have left it, to the bit."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from hotloop.learn.ppo import PPO, PPOSettings, loop
+from hotloop.loop import drive
+from hotloop.loop.arm import process_board
+from hotloop.simplify.experiment import Experiment, SimplifySettings
+
+SETTINGS = PPOSettings(num_envs=4, fragment_steps=16, epochs=2)
+
+
+def bits(learner: PPO) -> dict[str, Any]:
+    adam = learner.optimizer.state_dict()["state"]
+    envs = [env.unwrapped for env in learner.envs.envs]
+    return {
+        "weights": learner.policy.flat.detach().numpy().tobytes(),
+        "optimiser": {
+            key: {name: torch.as_tensor(value).numpy().tobytes() for name, value in state.items()}
+            for key, state in adam.items()
+        },
+        "learning rate": learner.optimizer.param_groups[0]["lr"],
+        "actions": str(learner.rng.bit_generator.state),
+        "env": [np.asarray(env.state).tobytes() for env in envs],  # type: ignore[attr-defined]
+        "env rng": [str(env.np_random.bit_generator.state) for env in envs],
+        "obs": learner.progress.obs.tobytes(),
+        "steps": learner.progress.env_steps,
+        "torch": torch.get_rng_state().numpy().tobytes(),
+        "numpy": str(np.random.get_state()),
+    }
+
+
+def learner_of(made: Any) -> PPO:
+    return made.body.__self__  # type: ignore[no-any-return]
+
+
+def test_weights_optimiser_generators_and_envs_are_those_of_plain_training() -> None:
+    torch.manual_seed(5)
+    np.random.seed(5)
+    measured = loop(SETTINGS)
+    board = process_board()
+    experiment = Experiment(board, SimplifySettings(budget=4.0, aa_pairs=1))
+    drive(measured, experiment.run(measured), board)
+    record = experiment.record
+    assert {stage.name for stage in record.stages if stage.replaceable} >= {
+        "act",
+        "env step",
+        "update",
+    }
+    assert len(record.ns) > 10
+    after = bits(learner_of(measured))
+    measured.close and measured.close()  # type: ignore[unused-coroutine]
+
+    torch.manual_seed(5)
+    np.random.seed(5)
+    plain = loop(SETTINGS)
+    for _ in range(record.iterations_kept):
+        plain.body()
+    assert bits(learner_of(plain)) == after
+    plain.close and plain.close()  # type: ignore[unused-coroutine]
