@@ -62,12 +62,7 @@ def main() -> None:
             spinner.kill()
     count = chosen.repetitions
     rows = [
-        [
-            name,
-            f"{hits} of {count}",
-            f"{hits / count:.1%}",
-            "{:.1%} to {:.1%}".format(*wilson(hits, count)),
-        ]
+        [name, f"{hits} of {count}", f"{hits / count:.1%}", wilson(hits, count)]
         for name, hits in alarms.items()
     ]
     parts = [

@@ -8,6 +8,10 @@ class HotloopError(Exception):
     """Root of every error raised on purpose; the command line prints it and exits 1."""
 
 
+class SettingError(HotloopError):
+    """A setting outside of what it can be; the command line exits with 2, as for wrong usage."""
+
+
 class TargetError(HotloopError):
     """A target that does not exist, cannot be imported, or is not a loop."""
 
@@ -34,3 +38,12 @@ class RunError(HotloopError):
 
 class RefusedError(HotloopError):
     """A measurement that would not support a verdict; says what would."""
+
+
+def expect_positive(name: str, value: float | None) -> None:
+    """Refuse a setting that is not a finite number above 0; None is not set, and fine.
+
+    Raises: SettingError.
+    """
+    if value is not None and not 0 < value < float("inf"):
+        raise SettingError(f"{name}: expected a number above 0, got {value}")

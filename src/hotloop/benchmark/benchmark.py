@@ -13,6 +13,7 @@ from hotloop.benchmark.peaks import Peaks, measure_peaks
 from hotloop.benchmark.timeline import busy, parents, to_array
 from hotloop.benchmark.warmup import WarmUp, warm_up
 from hotloop.benchmark.work import Work, WorkCounter, count_work
+from hotloop.errors import expect_positive
 from hotloop.loop.arm import REAL, RECORD, Arm, Board
 from hotloop.loop.conduct import Block, Measurement, Request
 from hotloop.loop.loop import Loop
@@ -33,6 +34,11 @@ class BenchmarkSettings:
     """Stop after this many steady iterations instead."""
     price_per_hour: float | None = None
     """What the machine costs an hour, in any currency; overrides the loop's own."""
+
+    def __post_init__(self) -> None:
+        expect_positive("seconds", self.seconds)
+        expect_positive("iterations", self.iterations)
+        expect_positive("price per hour", self.price_per_hour)
 
 
 @dataclass

@@ -8,7 +8,7 @@ import tyro
 
 from hotloop.benchmark.benchmark import Benchmark, BenchmarkSettings
 from hotloop.benchmark.summary import summarize
-from hotloop.cli.output import consoles, parse, print_json, split_arguments
+from hotloop.cli.output import consoles, given, parse, print_json, quiet, split_arguments
 from hotloop.cli.session import finish, run_target
 from hotloop.errors import LoopError
 from hotloop.loop.arm import process_board
@@ -47,7 +47,7 @@ def run(arguments: list[str]) -> int:
             return len(benchmark.record.duration_ns) / settings.iterations
         return (board.clock.now_ns() - start) * 1e-9 / settings.seconds
 
-    with LiveView(errors, options.target, progress) as view:
+    with quiet(options.json), LiveView(errors, options.target, progress) as view:
         outcome = run_target(
             options.target,
             passed_on,
@@ -55,7 +55,7 @@ def run(arguments: list[str]) -> int:
             view.update,
             price_per_hour=settings.price_per_hour,
             # A script without iterations runs to its end, unless a time was asked for.
-            seconds=settings.seconds if "--seconds" in own else None,
+            seconds=settings.seconds if given("--seconds", own) else None,
         )
     record = benchmark.record
     result = Run(

@@ -1,9 +1,11 @@
 """What stands around every verb: errors as one clear message, and nothing left behind."""
 
+import atexit
 import contextlib
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +13,11 @@ from types import FrameType
 
 import psutil
 
-from hotloop.errors import HotloopError
+from hotloop.errors import HotloopError, SettingError
 from hotloop.loop.arm import leave_inherited_board
 
-INTERRUPTED = 130
-_PACKAGE = str(Path(__file__).parents[1])
+FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 
 def guarded(verb: Callable[[], int]) -> int:
@@ -29,7 +31,7 @@ def guarded(verb: Callable[[], int]) -> int:
         return INTERRUPTED
     except HotloopError as error:
         print(f"hotloop: {error}", file=sys.stderr)
-        return 1
+        return WRONG_USAGE if isinstance(error, SettingError) else FAILED
     except BrokenPipeError:
         # Whoever read our output has gone; do not let the interpreter fail on its last flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -42,22 +44,25 @@ def guarded(verb: Callable[[], int]) -> int:
 
 
 def print_foreign_error(error: Exception) -> None:
-    """An error from the user's own code: its type, message, notes, and where in that code."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((_PACKAGE, "<frozen"))
-    ]
-    print(f"hotloop: the loop raised {type(error).__name__}: {error}", file=sys.stderr)
+    """An error from the user's code: its type, message, notes, and where in that code."""
+    everything = traceback.extract_tb(error.__traceback__)
+    frames = [f for f in everything if not f.filename.startswith((_PACKAGE, "<frozen"))]
+    # Where none of the frames is the user's, the fault is ours, and so are the frames to show.
+    raised = "the loop raised" if frames else "an internal error:"
+    frames = frames or list(everything)
+    print(f"hotloop: {raised} {type(error).__name__}: {error}", file=sys.stderr)
     for note in getattr(error, "__notes__", []):
         print(f"  {note}", file=sys.stderr)
     print("".join(traceback.format_list(frames)), end="", file=sys.stderr)
+    if error.__cause__ is not None:  # a worker's traceback comes home as the cause
+        print(f"caused by {type(error.__cause__).__name__}: {error.__cause__}", file=sys.stderr)
 
 
 def end_children(grace_s: float = 2.0) -> None:
     """End every process that the loop has started and left running."""
     with contextlib.suppress(psutil.Error):
-        children = psutil.Process().children(recursive=True)
+        spared = _resource_tracker_pid()
+        children = [c for c in psutil.Process().children(recursive=True) if c.pid != spared]
         for child in children:
             with contextlib.suppress(psutil.Error):
                 child.terminate()
@@ -67,5 +72,34 @@ def end_children(grace_s: float = 2.0) -> None:
                 child.kill()
 
 
+def leave(code: int) -> int:
+    """End the process now if a thread of the loop would keep it; else return the code.
+
+    The interpreter waits for such threads for ever, and nobody can ask them to stop.
+    """
+    if any(t is not threading.main_thread() and not t.daemon for t in threading.enumerate()):
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):
+                stream.flush()
+        os._exit(code)
+    return code
+
+
+def _resource_tracker_pid() -> int | None:
+    """The process that unlinks the loop's shared memory once all others have ended."""
+    module = sys.modules.get("multiprocessing.resource_tracker")
+    return getattr(getattr(module, "_resource_tracker", None), "_pid", None)
+
+
 def _as_interrupt(_signal: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+def _forget_in_child() -> None:
+    """A forked worker that is ended by a signal shall end, not raise in the middle of our code."""
+    if signal.getsignal(signal.SIGTERM) is _as_interrupt:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

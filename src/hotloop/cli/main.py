@@ -30,6 +30,7 @@ hotloop VERB --help shows a verb's options.
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a verb; returns the exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    own_process = arguments is None
     arguments = sys.argv[1:] if arguments is None else arguments
     verb = arguments[0] if arguments else "--help"
     if verb in ("-h", "--help"):
@@ -44,13 +45,13 @@ def main(arguments: list[str] | None = None) -> int:
         from difflib import get_close_matches
 
         near = get_close_matches(verb, VERBS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        hint = f"; did you mean {near[0]!r}?" if near else "."
         print(f"hotloop: no verb {verb!r}{hint} It knows: {', '.join(VERBS)}", file=sys.stderr)
         return 2
-    from hotloop.cli.guard import guarded
+    from hotloop.cli.guard import guarded, leave
 
-    module = importlib.import_module(f"hotloop.cli.{verb}")
-    return guarded(lambda: int(module.run(arguments[1:])))
+    code = guarded(lambda: int(importlib.import_module(f"hotloop.cli.{verb}").run(arguments[1:])))
+    return leave(code) if own_process else code
 
 
 def usage() -> str:

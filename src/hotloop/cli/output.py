@@ -1,8 +1,10 @@
 """Where the verbs write: reports to standard output, everything in passing to standard error."""
 
+import contextlib
 import dataclasses
 import json
 import math
+import shlex
 import sys
 from pathlib import Path
 from typing import Any, TypeVar
@@ -47,7 +49,18 @@ def print_json(value: Any) -> None:
 def say_saved(errors: Console, path: Path, complete: bool) -> None:
     """Name the run's file as the command that draws it again."""
     what = "run saved" if complete else "partial run saved"
-    errors.print(f"{what}: hotloop report {path}", style="dim", highlight=False, soft_wrap=True)
+    command = f"hotloop report {shlex.quote(str(path))}"
+    errors.print(f"{what}: {command}", style="dim", markup=False, highlight=False, soft_wrap=True)
+
+
+def quiet(json_only: bool) -> contextlib.AbstractContextManager[object]:
+    """Sends what the user's code prints to standard error where standard output is JSON."""
+    return contextlib.redirect_stdout(sys.stderr) if json_only else contextlib.nullcontext()
+
+
+def given(option: str, arguments: list[str]) -> bool:
+    """Whether an option was said, as `--option value` or `--option=value`."""
+    return any(argument.split("=")[0] == option for argument in arguments)
 
 
 def split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:

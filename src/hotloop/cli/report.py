@@ -7,6 +7,7 @@ import tyro
 
 from hotloop.benchmark.summary import summarize
 from hotloop.cli.output import consoles, parse, print_json
+from hotloop.errors import RunError
 from hotloop.loop.run import Run, load
 from hotloop.report.console import print_benchmark, print_compared, print_simplify, print_train
 from hotloop.simplify.verdict import judge_run
@@ -38,10 +39,17 @@ def run(arguments: list[str]) -> int:
         path = write_html(runs, options.html)
         console.print(f"report written: {path.resolve()}", highlight=False, soft_wrap=True)
         return 0
+    for path, saved in zip(options.runs, runs, strict=True):
+        if saved.verb not in ("benchmark", "simplify", "train"):
+            raise RunError(f"{path} is a {saved.verb} run, which this version cannot draw")
+        if not saved.arrays:
+            raise RunError(f"{path} has no samples in it")
+    if options.json:
+        contents = [_content(saved) for saved in runs]
+        print_json(contents[0] if len(contents) == 1 else contents)
+        return 0
     for saved in runs:
-        if options.json:
-            print_json(_content(saved))
-        elif saved.verb == "benchmark":
+        if saved.verb == "benchmark":
             print_benchmark(console, summarize(saved), saved)
         elif saved.verb == "simplify":
             print_simplify(console, judge_run(saved)[0], saved)

@@ -14,7 +14,7 @@ from rich.console import Console
 from hotloop.benchmark.meters import Meters
 from hotloop.cli.output import say_saved
 from hotloop.cli.targets import Script, resolve
-from hotloop.errors import HotloopError, RunError
+from hotloop.errors import LoopError, RunError
 from hotloop.loop.arm import OFF, REAL, Arm, process_board
 from hotloop.loop.conduct import Measurement, Observer, drive
 from hotloop.loop.host import usable_cores
@@ -83,7 +83,7 @@ def run_target(
                         "the script marks no iterations: wrap its loop as "
                         "`for x in hotloop.iterations(…)`"
                     )
-                elif not session.conductor.finished:
+                elif session.cut_short:
                     facts["script_ended"] = True
             else:
                 if price_per_hour is not None:
@@ -93,6 +93,8 @@ def run_target(
                 finally:
                     if made.close is not None:
                         made.close()
+        except SystemExit as stop:
+            error = LoopError(f"{target} exited with {stop.code!r} in the middle of measuring")
         except (Exception, KeyboardInterrupt) as raised:
             error = raised
         finally:
@@ -119,12 +121,18 @@ def finish(
 ) -> int:
     """Show the report, save the run, then raise or report what cut it short."""
     enough = len(run.arrays.get("duration_ns", run.arrays.get("ns", ()))) > 0
-    if outcome.error is None or enough:
+    if outcome.error is not None and not enough:
+        raise outcome.error
+    problem: BaseException | None = None
+    try:
         show()
-    problem: HotloopError | None = None
+    except (Exception, SystemExit) as unreadable:
+        problem = unreadable
     try:
         path = run.save(save)
     except RunError as error:
+        if outcome.error is not None:
+            errors.print(f"hotloop: {error}", markup=False, highlight=False, soft_wrap=True)
         problem = error
     else:
         say_saved(errors, path, run.complete)

@@ -8,7 +8,7 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from hotloop.cli.output import consoles, parse, print_json, say_saved, split_arguments
+from hotloop.cli.output import consoles, parse, print_json, quiet, say_saved, split_arguments
 from hotloop.cli.session import Outcome, finish, run_target, undeclared_state
 from hotloop.errors import LoopError, RefusedError
 from hotloop.loop.arm import process_board
@@ -61,7 +61,7 @@ def run(arguments: list[str]) -> int:
     def progress() -> float:
         return (board.clock.now_ns() - start) * 1e-9 / options.settings.budget
 
-    with LiveView(errors, options.target, progress) as view:
+    with quiet(options.json), LiveView(errors, options.target, progress) as view:
         outcome = run_target(
             options.target,
             passed_on,
@@ -98,13 +98,13 @@ def _finish_levels(
 ) -> int:
     """Show and save every level that was measured, each a run of its own."""
     measured = [level for level in deepening.levels if level.record and level.verdict]
+    if options.json:
+        print_json([level.verdict for level in measured])
     for number, level in enumerate(measured):
         assert level.record is not None
         assert level.verdict is not None
         result = _run(options, f"{options.target} {level.stage}", level.record, outcome)
-        if options.json:
-            print_json(level.verdict)
-        else:
+        if not options.json:
             print_level(console, level)
         place = options.save
         if place is not None and number:

@@ -13,6 +13,7 @@ from hotloop.errors import TargetError
 from hotloop.loop.loop import Loop
 
 ENGINES = ("ppo",)
+KINDS = "A target is ppo:CartPole-v1, file.py:function, module:function, or script.py"
 
 
 @dataclass(frozen=True)
@@ -28,16 +29,15 @@ def resolve(target: str) -> Loop | Script:
     Raises: TargetError for what does not exist, cannot be imported, or gives no loop.
     """
     place, colon, name = target.rpartition(":")
+    if colon and (not place or (place.startswith(".") and not place.endswith(".py"))):
+        raise TargetError(f"{target!r} is no target. {KINDS}")
     if not colon:
         path = Path(target)
         if path.suffix == ".py":
             if not path.is_file():
                 raise TargetError(f"{target}: no such script{_near_file(path)}")
             return Script(path.resolve())
-        raise TargetError(
-            f"{target!r} is no target. One is ppo:CartPole-v1, file.py:function, module:function, "
-            "or script.py"
-        )
+        raise TargetError(f"{target!r} is no target. {KINDS}")
     if place in ENGINES:
         from hotloop.learn.ppo import PPOSettings, loop
 
@@ -75,12 +75,9 @@ def _module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name is None or not name.startswith(error.name):
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
-        raise TargetError(
-            f"no module {name!r}. A target is ppo:CartPole-v1, file.py:function, module:function, "
-            "or script.py"
-        ) from None
+        raise TargetError(f"no module {name!r}. {KINDS}") from None
 
 
 def _call(function: Callable[[], object], target: str) -> Loop:

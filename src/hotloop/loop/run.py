@@ -11,6 +11,7 @@ import json
 import os
 import re
 import zipfile
+import zlib
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,6 +45,10 @@ class Run:
         Raises: RunError if it cannot be written; what stood there before stays as it was.
         """
         path = path or self._default_path()
+        if not path.name:
+            raise RunError(
+                f"the run could not be saved as {path}, a folder; name a file with --save"
+            )
         header = {
             "hotloop_run": FORMAT,
             "verb": self.verb,
@@ -78,7 +83,7 @@ class Run:
 
     def _default_path(self) -> Path:
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-        target = re.sub(r"[^\w.-]+", "-", self.target).strip("-")
+        target = re.sub(r"[^\w.-]+", "-", self.target).strip("-")[-100:]
         path = FOLDER / f"{stamp}-{self.verb}-{target}.run"
         number = 1
         while path.exists():
@@ -113,7 +118,7 @@ def load(path: Path) -> Run:
                 for name in names
                 if name.endswith(".npy")
             }
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise RunError(f"{path}: no such run; `ls {FOLDER}` shows the saved ones") from None
     except IsADirectoryError:
         raise RunError(f"{path} is a folder; name one of the runs in it") from None
@@ -121,7 +126,7 @@ def load(path: Path) -> Run:
         raise RunError(
             f"{path} {'was cut short or damaged' if _starts_as_zip(path) else 'is no hotloop run'}"
         ) from None
-    except (ValueError, KeyError, EOFError, TypeError, OSError) as error:
+    except (ValueError, KeyError, EOFError, TypeError, OSError, zlib.error, RuntimeError) as error:
         raise RunError(f"{path} was cut short or damaged ({error})") from None
     try:
         return Run(

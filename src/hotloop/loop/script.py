@@ -82,6 +82,7 @@ class Session:
         self.state: list[object] = []
         self.conductor: Conductor | None = None
         self.loop: Loop | None = None
+        self.cut_short = False  # the script ended before the measurement did
         self.mark: str | None = None  # what an iteration was recognised by
         self._measure = measure
         self._price_per_hour = price_per_hour
@@ -198,6 +199,7 @@ def drive_script(session: Session, arguments: list[str], seconds: float | None =
             raise LoopError(f"{session.path.name} exited with {stop.code!r}") from None
     finally:
         if session.conductor is not None and not session.conductor.finished:
+            session.cut_short = True
             session.conductor.abandon()
         session.board.watcher = None
         session.board.set(Arm("off", rest=OFF))

@@ -61,12 +61,37 @@ number = Form(((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, "")))
 duration = Form(((1e9, " s"), (1e6, " ms"), (1e3, " µs"), (1.0, " ns")))
 seconds = duration.scaled(1e9)
 percent = Form(((1.0, "%"),), factor=100.0, decimals=1)
+factor = Form(((1.0, "×"),))
 bytes_ = Form(((2.0**30, " GiB"), (2.0**20, " MiB"), (2.0**10, " KiB"), (1.0, " B")))
 
 
 def interval(of: Interval, form: Form = number) -> str:
     """A value with its interval: 12.31k [12.12, 12.54]."""
     return form.interval(of)
+
+
+def measured(of: Interval, form: Form = number) -> str:
+    """A value with its interval, or alone where the interval has no width."""
+    return form(of.value) if of.low >= of.high else form.interval(of)
+
+
+def rate(units: float, ns: Interval) -> str:
+    """Units per second of an iteration with `units` that takes `ns`."""
+    if ns.value <= 0:
+        return "no limit"
+    if ns.low <= 0:
+        return f"{number(units / ns.value * 1e9)} [{number(units / ns.high * 1e9)}, no limit]"
+    return measured(Interval(units / ns.value, units / ns.high, units / ns.low).scaled(1e9))
+
+
+def times(now: Interval, then: Interval) -> str:
+    """How many times faster `then`, a rung below `now`, is; the ends are worst and best case."""
+    if then.value <= 0:
+        return "no limit"
+    least = max(1.0, now.low / then.high)  # no rung lies above the one before it
+    if then.low <= 0:
+        return f"{factor(now.value / then.value)} [{factor(least)}, no limit]"
+    return measured(Interval(now.value / then.value, least, now.high / then.low), factor)
 
 
 def figure(of: Figure, form: Form = number, why: bool = True) -> str:

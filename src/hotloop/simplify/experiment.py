@@ -18,7 +18,7 @@ from hotloop.benchmark.peaks import measure_peaks
 from hotloop.benchmark.timeline import beside, busy, lanes_of, parents, to_array
 from hotloop.benchmark.warmup import warm_up
 from hotloop.benchmark.work import WorkCounter, count_work
-from hotloop.errors import LoopError
+from hotloop.errors import LoopError, expect_positive
 from hotloop.loop.arm import RECORD, Arm, Board, Event
 from hotloop.loop.clock import shortest_wait_ns
 from hotloop.loop.conduct import Block, Measurement, Request
@@ -72,6 +72,10 @@ class SimplifySettings:
     """Of the order of the arms and of the resampling."""
     price_per_hour: float | None = None
     """What the machine costs an hour; overrides the loop's own."""
+
+    def __post_init__(self) -> None:
+        for name in ("budget", "worth", "aa_pairs", "looks", "in_flight", "price_per_hour"):
+            expect_positive(name.replace("_", " "), getattr(self, name))
 
 
 class Experiment:
