@@ -6,26 +6,23 @@ returned before. As a `with` block a stage can be timed and delayed only: nothin
 back in a block's place.
 """
 
-import asyncio
 import functools
 import inspect
-import itertools
 import threading
-import weakref
 from collections.abc import (
     AsyncIterable,
-    AsyncIterator,
     Callable,
     Coroutine,
     Iterable,
-    Iterator,
     Sequence,
 )
 from typing import Any, Literal, ParamSpec, Self, TypeVar, cast, overload
 
 from hotloop.errors import StageError
-from hotloop.loop.arm import GPU_LANE, SUBSTITUTES, Board, Kind, process_board
+from hotloop.loop.arm import SUBSTITUTES, Board, Kind, process_board
 from hotloop.loop.gpu import GpuTimer, gpu_timer
+from hotloop.loop.iterables import StageAsyncIterable, StageIterable
+from hotloop.loop.lanes import current_lane, running_loop
 from hotloop.loop.tape import Buffers, Entry, Tape, replay_writes
 
 P = ParamSpec("P")
@@ -165,17 +162,17 @@ class Stage:
     def __call__(self, target: Any) -> Any:
         """`target`, as this stage."""
         if inspect.isgeneratorfunction(target):
-            return self._wrap_factory(target, _StageIterable)
+            return self._wrap_factory(target, StageIterable)
         if inspect.isasyncgenfunction(target):
-            return self._wrap_factory(target, _StageAsyncIterable)
+            return self._wrap_factory(target, StageAsyncIterable)
         if inspect.iscoroutinefunction(target):
             return self._wrap_coroutine(target)
         if callable(target):
             return self._wrap_function(target)
         if hasattr(target, "__aiter__"):
-            return _StageAsyncIterable(self, target)
+            return StageAsyncIterable(self, target)
         if hasattr(target, "__iter__"):
-            return _StageIterable(self, target)
+            return StageIterable(self, target)
         raise StageError(
             f"stage {self.name!r}: expected a function or an iterable, "
             f"got {type(target).__qualname__}"
@@ -217,7 +214,7 @@ class Stage:
     # --- wrapping ----------------------------------------------------------------------------
 
     def _wrap_function(self, function: Callable[P, R]) -> Callable[P, R]:
-        modes, index, name, measured = self.board.modes, self.index, self.name, self._measured
+        modes, index, name, measured = self.board.modes, self.index, self.name, self.measured
         self.function = function
 
         def staged(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -234,7 +231,7 @@ class Stage:
     def _wrap_coroutine(
         self, function: Callable[P, Coroutine[Any, Any, R]]
     ) -> Callable[P, Coroutine[Any, Any, R]]:
-        modes, index, name, measured = self.board.modes, self.index, self.name, self._measured_async
+        modes, index, name, measured = self.board.modes, self.index, self.name, self.measured_async
 
         async def staged(*args: P.args, **kwargs: P.kwargs) -> R:
             try:
@@ -263,9 +260,10 @@ class Stage:
 
     # --- what a call does while a board is in force -------------------------------------------
 
-    def _measured(
+    def measured(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        """One call under the arm in force: run, replay, wait, and log it."""
         board = self.board
         if board.watcher is not None:
             board.watcher(self)  # may put another arm into force
@@ -292,16 +290,17 @@ class Stage:
                 self._note_delay(board.clock.wait_ns(self._amount() * 1e9))
         if self._log is None:
             self._log = board.log_for_this_process()
-        lane = threading.get_ident() if _running_loop() is None else current_lane()
+        lane = threading.get_ident() if running_loop() is None else current_lane()
         self._log((self.index, start, self._now(), lane))
         return output
 
-    async def _measured_async(
+    async def measured_async(
         self,
         function: Callable[..., Coroutine[Any, Any, Any]],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
+        """`measured` for a coroutine."""
         board = self.board
         if board.watcher is not None:
             board.watcher(self)
@@ -327,7 +326,7 @@ class Stage:
     def _measured_gpu(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], kind: int
     ) -> Any:
-        """Like `_measured`, on the GPU's clock: no synchronisation but while recording."""
+        """Like `measured`, on the GPU's clock: no synchronisation but while recording."""
         timer, start = self._gpu(), self._now()
         mark = self._gpu_mark()
         if kind in _SUBSTITUTES and (entry := self._replayed()) is not None:
@@ -405,104 +404,11 @@ class Stage:
             self._write_log(start, current_lane())
 
 
-class _StageIterable:
-    """An iterable as a stage: each `next` is one call."""
-
-    def __init__(self, stage: Stage, iterable: Iterable[Any]) -> None:
-        self.stage = stage
-        stage.is_iterable = True
-        self._iterable = iterable
-
-    def __iter__(self) -> Iterator[Any]:
-        return _StageIterator(self.stage, iter(self._iterable))
-
-    def __len__(self) -> int:
-        return len(self._iterable)  # type: ignore[arg-type]  # raises TypeError as the original
-
-
-class _StageIterator:
-    def __init__(self, stage: Stage, iterator: Iterator[Any]) -> None:
-        self._stage = stage
-        self._next = iterator.__next__
-        self._modes, self._index = stage.board.modes, stage.index
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        try:
-            if self._modes[self._index]:
-                return self._stage._measured(self._next, (), {})
-            return self._next()
-        except StopIteration:
-            raise
-        except Exception as error:
-            error.add_note(f"in stage {self._stage.name!r}")
-            raise
-
-
-class _StageAsyncIterable:
-    """An async iterable as a stage: each `anext` is one call."""
-
-    def __init__(self, stage: Stage, iterable: AsyncIterable[Any]) -> None:
-        self.stage = stage
-        stage.is_iterable = True
-        self._iterable = iterable
-
-    def __aiter__(self) -> AsyncIterator[Any]:
-        return _StageAsyncIterator(self.stage, self._iterable.__aiter__())
-
-
-class _StageAsyncIterator:
-    def __init__(self, stage: Stage, iterator: AsyncIterator[Any]) -> None:
-        self._stage = stage
-        self._next = iterator.__anext__
-        self._modes, self._index = stage.board.modes, stage.index
-
-    def __aiter__(self) -> AsyncIterator[Any]:
-        return self
-
-    async def __anext__(self) -> Any:
-        try:
-            if self._modes[self._index]:
-                next_item = cast(Callable[..., Coroutine[Any, Any, Any]], self._next)
-                return await self._stage._measured_async(next_item, (), {})
-            return await self._next()
-        except StopAsyncIteration:
-            raise
-        except Exception as error:
-            error.add_note(f"in stage {self._stage.name!r}")
-            raise
-
-
 def _identity(target: Any) -> object:
     """What tells two functions under one name apart, though each may be made anew every time."""
     function = getattr(target, "__func__", target)
     owner = getattr(target, "__self__", None)
     return getattr(function, "__code__", None) or (type(owner), getattr(target, "__name__", None))
-
-
-def current_lane() -> int:
-    """What runs one thing at a time: the asyncio task if there is one, else the thread.
-
-    A thread's number is positive; tasks count down from below `GPU_LANE`, each with its own number
-    for as long as it lives, because the addresses of ended ones are used again.
-    """
-    if _running_loop() is None:
-        return threading.get_ident()
-    task = asyncio.current_task()
-    if task is None:
-        return threading.get_ident()
-    lane = _task_lanes.get(task)
-    if lane is None:
-        lane = _task_lanes[task] = next(_new_lanes)
-    return lane
-
-
-# A tenth of what it costs to ask for the current task where no event loop runs.
-_running_loop = asyncio._get_running_loop
-_task_lanes: "weakref.WeakKeyDictionary[asyncio.Task[Any], int]" = weakref.WeakKeyDictionary()
-_new_lanes = itertools.count(GPU_LANE - 1, -1)
 
 
 def _rebuild(name: str, kind: StageKind, effect: Effect, bytes_per_call: int | None) -> Stage:

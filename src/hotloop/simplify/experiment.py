@@ -23,8 +23,8 @@ from hotloop.loop.arm import RECORD, Arm, Board, Event
 from hotloop.loop.clock import shortest_wait_ns
 from hotloop.loop.conduct import Block, Measurement, Request
 from hotloop.loop.host import usable_cores
+from hotloop.loop.lanes import current_lane
 from hotloop.loop.loop import Loop
-from hotloop.loop.stage import current_lane
 from hotloop.loop.state import Snapshot, unsupported_parts
 from hotloop.loop.tape import MIN_OUTPUTS, MUTATED, PROBLEM, modes_of
 from hotloop.simplify.arms import (

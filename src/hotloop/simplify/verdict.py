@@ -376,11 +376,20 @@ def _warnings(record: Record, complete: bool) -> list[str]:
             f"the loop was put off its core {np.median(record.switches):.0f} times in a median "
             "block: something else wants these cores"
         )
+    pressure = _pressure(record)
+    if pressure > 0.2:
+        found.append(f"during {pressure:.0%} of the blocks some program waited for a core")
     if record.extended:
         found.append("the arms that are the same differed at first, so the run was extended")
     if not complete:
         found.append("the run was interrupted; this is what it had measured")
     return found
+
+
+def _pressure(record: Record) -> float:
+    """The share of the measured time in which some task of the machine waited for a core."""
+    measured_ns = sum(record.ns) * record.block_iterations
+    return 1e3 * sum(record.pressure_us) / measured_ns if measured_ns else 0.0
 
 
 __all__ = [
