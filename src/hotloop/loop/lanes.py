@@ -27,6 +27,6 @@ def current_lane() -> int:
 
 
 # The event loop of this thread, or None: a tenth of what it costs to ask for the current task.
-running_loop = asyncio._getrunning_loop
+running_loop = asyncio._get_running_loop
 _task_lanes: "weakref.WeakKeyDictionary[asyncio.Task[Any], int]" = weakref.WeakKeyDictionary()
 _new_lanes = itertools.count(GPU_LANE - 1, -1)
