@@ -13,9 +13,10 @@ from time import perf_counter_ns
 
 import numpy as np
 
-from hotloop.benchmark.noise import Interval, mean_interval
+from hotloop.benchmark.noise import Interval, percentile_interval
 from hotloop.loop import Arm, Board, stage
 from hotloop.loop.arm import OFF, REAL, process_board
+from hotloop.simplify.estimate import smooth_median
 from tables import table, write_page
 
 TURNS = 400
@@ -58,9 +59,8 @@ def measure(board: Board, bare: Callable[[int], int], staged: Callable[[int], in
         board.drain_events()
         differences.append((batch(staged) - batch(bare)) / CALLS)
     values = np.array(differences)
-    spread = mean_interval(np.sort(values)[TURNS // 10 : -TURNS // 10])
-    # A trimmed mean's interval, around the median: bursts of other programs are cut off.
-    return Interval(float(np.median(values)), spread.low, spread.high)
+    drawn = np.random.default_rng(0).integers(0, TURNS, (2_000, TURNS))
+    return percentile_interval(float(smooth_median(values)), smooth_median(values[drawn]))
 
 
 def batch(function: Callable[[int], int]) -> int:

@@ -16,6 +16,7 @@ from collections.abc import (
     Iterable,
     Sequence,
 )
+from threading import get_ident
 from typing import Any, Literal, ParamSpec, Self, TypeVar, cast, overload
 
 from hotloop.errors import StageError
@@ -151,7 +152,7 @@ class Stage:
         """Take what depends on the process from the board: called anew after a fork."""
         board = self.board
         self._now = board.clock.now_ns
-        self._log: Callable[[tuple[int, int, int, int]], None] | None = None
+        self._log: Callable[[tuple[int, int, int, int]], None] = self._first_log
 
     @overload
     def __call__(self, target: Callable[P, R]) -> Callable[P, R]: ...
@@ -215,13 +216,22 @@ class Stage:
 
     def _wrap_function(self, function: Callable[P, R]) -> Callable[P, R]:
         modes, index, name, measured = self.board.modes, self.index, self.name, self.measured
+        board, now, on_host = self.board, self._now, self.kind != "gpu"
         self.function = function
 
         def staged(*args: P.args, **kwargs: P.kwargs) -> R:
             try:
-                if modes[index]:
-                    return measured(function, args, kwargs)  # type: ignore[no-any-return]
-                return function(*args, **kwargs)
+                mode = modes[index]
+                if not mode:
+                    return function(*args, **kwargs)
+                if mode == _REAL and on_host and board.watcher is None:
+                    # What `measured` does, without its price: 150 ns of 450.
+                    start = now()
+                    output = function(*args, **kwargs)
+                    lane = get_ident() if running_loop() is None else current_lane()
+                    self._log((index, start, now(), lane))
+                    return output
+                return measured(function, args, kwargs)  # type: ignore[no-any-return]
             except Exception as error:
                 error.add_note(f"in stage {name!r}")
                 raise
@@ -288,10 +298,7 @@ class Stage:
             output = function(*args, **kwargs)
             if kind == _DELAY:
                 self._note_delay(board.clock.wait_ns(self._amount() * 1e9))
-        if self._log is None:
-            self._log = board.log_for_this_process()
-        lane = threading.get_ident() if running_loop() is None else current_lane()
-        self._log((self.index, start, self._now(), lane))
+        self._write_log(start, current_lane())
         return output
 
     async def measured_async(
@@ -383,9 +390,11 @@ class Stage:
         self.board.note_delay(self.index, passed_ns)
 
     def _write_log(self, start: int, lane: int) -> None:
-        if self._log is None:
-            self._log = self.board.log_for_this_process()
         self._log((self.index, start, self._now(), lane))
+
+    def _first_log(self, event: tuple[int, int, int, int]) -> None:
+        self._log = self.board.log_for_this_process()
+        self._log(event)
 
     # --- the GPU's clock ---------------------------------------------------------------------
 
