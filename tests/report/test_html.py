@@ -3,34 +3,33 @@
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import asdict
+from html import unescape
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
+from rich.text import Text
 
 from hotloop.benchmark.noise import Interval
-from hotloop.benchmark.summary import Unknown
+from hotloop.benchmark.summary import Unknown, summarize
 from hotloop.errors import RunError
 from hotloop.loop.arm import Arm
 from hotloop.loop.run import Run, load
+from hotloop.report.charts.ladder import ladder_waterfall
+from hotloop.report.charts.learning import Curve, learning_curve
+from hotloop.report.charts.svg import NARROW, WIDE
+from hotloop.report.charts.timeline import Lane, Span, timeline
+from hotloop.report.console import headline, print_benchmark, print_compared
 from hotloop.report.html import render, write_html
-from hotloop.report.svg import (
-    NARROW,
-    WIDE,
-    Curve,
-    Lane,
-    Span,
-    ladder_waterfall,
-    learning_curve,
-    rate,
-    timeline,
-    times,
-)
+from hotloop.report.numbers import rate, times
 from hotloop.simplify.arms import ALL_FREE, BASELINE, aa_name, free_name, only_name
 from hotloop.simplify.ceilings import Rung
 from hotloop.simplify.experiment import SimplifySettings
 from hotloop.simplify.record import Record, StageFacts
+from hotloop.simplify.verdict import judge_run
 
 HOST = {
     "date": "2026-01-02T03:04:05+00:00",
@@ -144,6 +143,7 @@ def simplify_run(*, restless: bool = False, rounds: int = 24, ladder: bool = Tru
             inside=None,
             calls_per_iteration=1.0,
             ns_per_call=ms * MS,
+            tape_ns=[round(ms * MS)],
             ns_per_iteration=ms * MS,
             share=ms / 10,
             cpu_share=1.0,
@@ -192,6 +192,11 @@ def classes(page: str) -> list[str]:
 
 def texts(svg: ET.Element) -> str:
     return " | ".join("".join(text.itertext()) for text in svg.iter("text"))
+
+
+def plain(markup: str) -> str:
+    """The words of some markup, without its tags."""
+    return unescape(re.sub("<.*?>", "", markup))
 
 
 @pytest.fixture(scope="module")
@@ -322,6 +327,43 @@ def test_benchmark_cut_short_before_its_first_iteration() -> None:
     page = render([run])
     assert "unknown: no steady iteration was measured" in page
     assert not classes(page)
+
+
+def test_the_terminal_gives_the_same_answer() -> None:
+    run = simplify_run()
+    page, verdict = render([run]), judge_run(run)[0]
+    state, *answer = (Text.from_markup(line).plain for line in headline(verdict))
+    told = re.findall(r"<dt>(fix|leave)</dt><dd>(.*?)</dd>", page)
+    assert [f"{word:<7}{plain(sentence)}" for word, sentence in told] == [f"{a}." for a in answer]
+    for ceiling in ("perfect overlap", "own resources"):
+        (tile,) = re.findall(rf'<dt>{ceiling}</dt>\n<dd class="value"><span class="n">(.*?)×', page)
+        (shown,) = re.findall(rf"{ceiling} ([\d.]+)×", state)
+        assert float(shown) == pytest.approx(float(tile), rel=0.005)
+
+
+def test_the_terminal_gives_the_same_figures() -> None:
+    run = benchmark_run()
+    (table,) = re.findall(r"<h3>Figures</h3>.*?<tbody>(.*?)</tbody>", render([run]), flags=re.S)
+    rows = [
+        [plain(cell) for cell in re.findall(r"<t[hd].*?>(.*?)</t[hd]>", row)]
+        for row in re.findall("<tr>.*</tr>", table)
+    ]
+    printed = Console(file=StringIO(), width=300)
+    print_benchmark(printed, summarize(run), run)
+    text = re.sub(" +", " ", printed.file.getvalue())
+    for name, value, note in rows:
+        why = value.removeprefix("unknown: ")
+        line = f"{name} {value} {note}".strip() if why == value else f"unknown {name}: {why}"
+        assert line in text
+
+
+def test_rates_in_other_units_are_not_compared() -> None:
+    runs = [benchmark_run("a.py:f"), benchmark_run("b.py:f")]
+    runs[1].facts["unit"] = "samples"
+    printed = Console(file=StringIO(), width=300)
+    print_compared(printed, [(run, summarize(run)) for run in runs])
+    assert "unknown: another unit" in printed.file.getvalue()
+    assert "unknown: another unit" in render(runs)
 
 
 @pytest.mark.parametrize("threshold", [475.0, None])

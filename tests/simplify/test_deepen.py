@@ -60,15 +60,17 @@ def test_the_children_that_matter_become_stages_and_the_best_is_looked_into(
 ) -> None:
     originals = (tokenize, Model.embed, Model.look_up)
     deepening = look(model_loop, "prepare", budget=16.0)
-    first, second = deepening.levels[:2]
+    first = deepening.levels[0]
     assert set(first.children) == {"prepare/tokenize", "prepare/embed"}
     assert first.verdict is not None
     gains = {row.name: row.gain for row in first.verdict.rows}
     # Of about 5.7 ms: 3 ms in one child, 2 ms in the other.
     assert_near(gains["prepare/tokenize"], 0.52)
     assert_near(gains["prepare/embed"], 0.35)
-    assert second.stage == "prepare/tokenize"
-    assert second.stopped is not None
+    if first.verdict.refused is None:  # else the machine was too restless to go on
+        second = deepening.levels[1]
+        assert second.stage == "prepare/tokenize"
+        assert deepening.levels[-1].stopped is not None, "the last level says why it is the last"
     assert originals == (tokenize, Model.embed, Model.look_up), "everything is put back"
     assert any("test_deepen" in file or "loops" in file for file, *_ in first.hot_lines)
 

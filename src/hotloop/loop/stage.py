@@ -286,7 +286,7 @@ class Stage:
         elif kind in _SUBSTITUTES and (entry := self._replayed()) is not None:
             output = entry.working
             if kind != _FREE:
-                owed = self._owed_ns(kind, entry) - (self._now() - start)
+                owed = self._owed_ns(kind) - (self._now() - start)
                 (board.clock.burn_ns if kind == _BURN else board.clock.wait_ns)(owed)
         elif kind == _RECORD:
             cpu_start = board.clock.thread_cpu_ns()
@@ -315,7 +315,7 @@ class Stage:
         start = self._now()
         if kind in _SUBSTITUTES and (entry := self._replayed()) is not None:
             output = entry.working
-            owed = self._owed_ns(kind, entry) - (self._now() - start) if kind != _FREE else 0
+            owed = self._owed_ns(kind) - (self._now() - start) if kind != _FREE else 0
             if kind == _BURN:
                 board.clock.burn_ns(owed)
             else:
@@ -339,7 +339,7 @@ class Stage:
         if kind in _SUBSTITUTES and (entry := self._replayed()) is not None:
             output = entry.working
             if kind != _FREE:
-                timer.occupy_ns(self._owed_ns(kind, entry))
+                timer.occupy_ns(self._owed_ns(kind))
         elif kind == _RECORD:
             timer.synchronize()
             cpu_start, begin = self.board.clock.thread_cpu_ns(), self._now()
@@ -368,8 +368,9 @@ class Stage:
             replay_writes(entry, self._buffers())
         return entry
 
-    def _owed_ns(self, kind: int, entry: Entry) -> float:
-        return entry.duration_ns if kind == _PAD else entry.duration_ns / self._amount()
+    def _owed_ns(self, kind: int) -> float:
+        duration_ns = self.tape.next_duration_ns()
+        return duration_ns if kind == _PAD else duration_ns / self._amount()
 
     def _record(
         self, function: object, arguments: object, output: Any, duration_ns: int, cpu_ns: int

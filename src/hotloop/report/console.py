@@ -1,6 +1,7 @@
 """Reports in the terminal: the answer first, then the table.
 
-Each function prints one kind of run. Nothing is computed here but how wide a column is.
+Each function prints one kind of run. Nothing is computed here but how wide a column is; words that
+the page says too are those of `hotloop.report.statements`.
 """
 
 from rich.console import Console
@@ -11,85 +12,40 @@ from hotloop.benchmark.noise import Interval
 from hotloop.benchmark.summary import Figure, Summary, Unknown
 from hotloop.loop.host import describe
 from hotloop.loop.run import Run
+from hotloop.report import statements
 from hotloop.report.numbers import (
     Form,
     bytes_,
     duration,
+    factor,
     figure,
     interval,
+    measured,
     number,
     percent,
-    seconds,
+    rate,
+    times,
 )
-from hotloop.simplify.ceilings import Ladder, PipelineModel
+from hotloop.report.statements import Amount, Name, NamedFigure, Sentence
 from hotloop.simplify.deepen import Level
-from hotloop.simplify.verdict import Pair, StageVerdict, Verdict
-
-_COST = {
-    "waiting": "the loop waits for it",
-    "contention": "it takes the others' cores or lock: more workers would make it worse",
-    "own work": "its own work",
-    "unknown": "how it costs is not known",
-}
+from hotloop.simplify.verdict import Verdict
 
 
 def print_benchmark(console: Console, summary: Summary, run: Run) -> None:
     """Rates first, then the use of the machine, then time by stage."""
     console.print(f"[bold]{escape(summary.target)}[/]  {describe(run.host)}", highlight=False)
     table = _plain_table()
-    rows: list[tuple[str, Figure, Form, str]] = [
-        (f"{summary.unit}/s", summary.units_per_s, number, ""),
-        ("batches/s", summary.batches_per_s, number, ""),
-        *(
-            []
-            if summary.unit == "iterations"
-            else [("iterations/s", summary.iterations_per_s, number, "")]
-        ),
-        ("iteration", summary.ms_per_iteration, duration.scaled(1e6), ""),
-        ("start-up", summary.start_up_s, seconds, "before the first iteration"),
-        ("first batch", summary.first_batch_s, seconds, "from the start to the first one's end"),
-        ("warm-up", summary.warm_up_s, seconds, "apart from the steady state"),
-        ("whole process", summary.wall_s, seconds, "from its start to the end of the measurement"),
-        ("CPU", summary.cpu_share, percent, "of the cores this process tree may use"),
-        ("peak memory", summary.memory_bytes, bytes_, "resident, of the process tree"),
-        (
-            "GPU duty cycle",
-            summary.gpu_duty,
-            percent,
-            "time with a kernel awake, not efficiency",
-        ),
-        ("GPU memory", summary.gpu_memory_bytes, bytes_, ""),
-        ("GPU SM activity", summary.gpu_sm, percent, ""),
-        ("GPU tensor activity", summary.gpu_tensor, percent, ""),
-        ("FLOP/s", summary.flops_per_s, number, _coverage(summary)),
-        ("MFU", summary.mfu, percent, _peak(run)),
-        (
-            f"cost per million {summary.unit}",
-            summary.cost_per_million,
-            number,
-            f"at {summary.price_per_hour:g} an hour" if summary.price_per_hour else "",
-        ),
-    ]
-    unknown: dict[str, list[str]] = {}
-    for name, value, form, note in rows:
-        if isinstance(value, Unknown):
-            unknown.setdefault(value.why, []).append(name)
-        else:
-            table.add_row(name, figure(value, form), escape(note))
+    figures = statements.benchmark_figures(summary, run)
+    for each in figures:
+        if not isinstance(each.value, Unknown):
+            table.add_row(each.name, figure(each.value, each.form), escape(each.note))
     console.print(table)
     if summary.iterations:
-        console.print(
-            f"[dim]{summary.iterations} steady iterations in {summary.seconds:.1f} s; "
-            "intervals cover 95%.[/]"
-        )
+        console.print(f"[dim]{statements.measured_for(summary)}[/]")
     if summary.stages:
         console.print()
         console.print(_stage_table(summary))
-        for stage in summary.stages:
-            if isinstance(stage.bytes_per_iteration, Unknown):
-                why = f"bytes moved, {stage.bytes_per_iteration.why}"
-                unknown.setdefault(why, []).append(stage.name)
-    for why, names in unknown.items():
+    for why, names in statements.names_by_reason([*figures, *_bytes_unknown(summary)]).items():
         console.print(
             f"[dim]unknown  {escape(', '.join(names))}: {escape(why)}[/]", highlight=False
         )
@@ -102,13 +58,10 @@ def print_simplify(console: Console, verdict: Verdict, run: Run) -> None:
         console.print(line, highlight=False)
     console.print()
     console.print(_verdict_table(verdict))
-    for pair in verdict.pairs:
-        console.print(
-            f"[dim]together {escape(' + '.join(pair.stages))}: {interval(pair.gain, percent)}[/]",
-            highlight=False,
-        )
+    for pair in statements.pairs(verdict):
+        console.print(f"[dim]{escape(pair)}[/]", highlight=False)
     _print_ladder(console, verdict)
-    _print_aa(console, verdict)
+    console.print(f"[dim]{statements.restlessness(verdict)}[/]", highlight=False)
     console.print(f"[dim]{describe(run.host)}[/]", highlight=False)
     _print_warnings(console, verdict.warnings)
 
@@ -139,7 +92,10 @@ def print_level(console: Console, level: Level) -> None:
 
 def headline(verdict: Verdict) -> list[str]:
     """The first screen, as three lines of markup."""
-    return [_state_line(verdict), _fix_line(verdict), _leave_line(verdict)]
+    answer = f"[bold]fix[/]    {_marked(statements.fix(verdict))}"
+    if verdict.refused is not None:
+        answer = f"[bold red]no verdict[/]  {escape(verdict.refused)}"
+    return [_state_line(verdict), answer, f"[bold]leave[/]  {_marked(statements.leave(verdict))}"]
 
 
 def print_train(console: Console, run: Run) -> None:
@@ -164,8 +120,7 @@ def print_train(console: Console, run: Run) -> None:
         )
     else:
         console.print("[yellow]not solved[/]: nothing was evaluated")
-    if not run.complete:
-        _print_warnings(console, ["the run was interrupted; this is what it had learned"])
+    _print_warnings(console, statements.train_warnings(run))
 
 
 def print_compared(console: Console, runs: list[tuple[Run, Summary]]) -> None:
@@ -173,74 +128,60 @@ def print_compared(console: Console, runs: list[tuple[Run, Summary]]) -> None:
     table = Table(box=None, pad_edge=False)
     for column in ("run", "rate", "against the first"):
         table.add_column(column)
-    first = runs[0][1].units_per_s
-    for run, summary in runs:
-        rate = summary.units_per_s
-        against = ""
-        if summary is not runs[0][1] and isinstance(rate, Interval) and isinstance(first, Interval):
-            # Two separate runs: the ends of the ratio are those of the worst and the best case.
-            ratio = Interval(rate.value / first.value, rate.low / first.high, rate.high / first.low)
-            against = f"times {interval(ratio)}"
+    for row in statements.compared(runs):
         table.add_row(
-            f"{run.host['date']} {escape(run.target)}",
-            f"{figure(rate)} {escape(summary.unit)}/s",
-            against,
+            f"{row.date} {escape(row.target)}",
+            f"{figure(row.rate)} {escape(row.unit)}/s",
+            "the first" if row.against is None else figure(row.against, factor),
         )
     console.print(table)
 
 
-def _state_line(verdict: Verdict) -> str:
-    now = verdict.baseline_ns
-    if isinstance(now, Unknown):
-        return f"[bold]{escape(verdict.target)}[/]  {now.why}"
-    units = verdict.units_per_iteration
-    rate = Interval(units / now.value, units / now.high, units / now.low).scaled(1e9)
-    line = (
-        f"[bold]{escape(verdict.target)}[/]  {interval(rate)} {escape(verdict.unit)}/s, "
-        f"{duration(now.value)} an iteration"
-    )
-    if isinstance(verdict.ladder, Unknown):
-        return f"{line}; no ceilings: {verdict.ladder.why}"
-    factors = [
-        f"{rung.name} {now.value / rung.ns.value:.3g}x"
-        for rung in verdict.ladder.rungs[1:]
-        if isinstance(rung.ns, Interval) and rung.ns.value > 0
-    ]
-    return f"{line}; ceilings: {', '.join(factors)}"
+def _plain_table() -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    table.add_column(style="dim")
+    return table
 
 
-def _fix_line(verdict: Verdict) -> str:
-    if verdict.refused is not None:
-        return f"[bold red]no verdict[/]  {verdict.refused}"
-    fix = verdict.fix
-    if fix is None:
-        return "[bold]fix[/]    nothing: no stage alone, and no pair tried, gains what is worth it"
-    if isinstance(fix, Pair):
-        both = " and ".join(fix.stages)
-        return (
-            f"[bold]fix[/]    {escape(both)} together: up to {interval(fix.gain, percent)} of the "
-            "time; neither gains alone"
+def _stage_table(summary: Summary) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, justify in (
+        ("stage", "left"),
+        ("share", "left"),
+        ("an iteration", "right"),
+        ("a call", "right"),
+        ("calls", "right"),
+        ("on the CPU", "right"),
+        ("bytes moved", "right"),
+    ):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for stage in statements.by_share(summary.stages):
+        table.add_row(
+            ("  " if stage.inside else "") + escape(stage.name),
+            interval(stage.share, percent),
+            duration(stage.ns_per_iteration.value),
+            duration(stage.ns_per_call),
+            number(stage.calls_per_iteration),
+            figure(stage.cpu_share, percent, why=False),
+            figure(stage.bytes_per_iteration, bytes_, why=False),
         )
-    line = (
-        f"[bold]fix[/]    [bold]{escape(fix.name)}[/]: up to {_gain(fix)} of the time; "
-        f"{_COST[fix.cost]}"
-    )
-    if isinstance(fix.gain_if_faster, Interval):
-        line += f"; twice as fast saves {interval(fix.gain_if_faster, percent)}"
-    if verdict.contention:
-        line += ". Contention, not modelled: try before you add workers"
-    return line
+    return table
 
 
-def _leave_line(verdict: Verdict) -> str:
-    if not verdict.leave:
-        return "[bold]leave[/]  nothing is known to be safe to ignore"
-    rows = {row.name: row for row in verdict.rows}
-    most = max(gain.high for name in verdict.leave if isinstance(gain := rows[name].gain, Interval))
-    return (
-        f"[bold]leave[/]  {escape(', '.join(verdict.leave))}: under {percent(max(most, 0.0))} "
-        f"{'each, ' if len(verdict.leave) > 1 else ''}even if free"
-    )
+def _bytes_unknown(summary: Summary) -> list[NamedFigure]:
+    """The stages that have no bytes moved in their table, to be told with the other reasons."""
+    return [
+        NamedFigure(stage.name, Unknown(f"bytes moved, {stage.bytes_per_iteration.why}"), bytes_)
+        for stage in summary.stages
+        if isinstance(stage.bytes_per_iteration, Unknown)
+    ]
+
+
+def _print_warnings(console: Console, warnings: list[str]) -> None:
+    for warning in warnings:
+        console.print(f"[yellow]note[/]  {escape(warning)}", highlight=False)
 
 
 def _verdict_table(verdict: Verdict) -> Table:
@@ -276,6 +217,10 @@ def _verdict_table(verdict: Verdict) -> Table:
     return table
 
 
+def _value(of: Figure, form: Form) -> str:
+    return "-" if not isinstance(of, Interval) else form(of.value)
+
+
 def _print_ladder(console: Console, verdict: Verdict) -> None:
     found = verdict.ladder
     if isinstance(found, Unknown):
@@ -288,98 +233,45 @@ def _print_ladder(console: Console, verdict: Verdict) -> None:
         if isinstance(rung.ns, Unknown):
             table.add_row(rung.name, "unknown", "", f"[dim]{escape(rung.ns.why)}[/]", "")
             continue
-        rate = verdict.units_per_iteration / rung.ns.value * 1e9 if rung.ns.value else float("inf")
         table.add_row(
             rung.name,
-            interval(rung.ns, duration) if rung.ns.low < rung.ns.high else duration(rung.ns.value),
-            number(rate),
+            measured(rung.ns, duration),
+            number(verdict.units_per_iteration / rung.ns.value * 1e9)
+            if rung.ns.value
+            else "no limit",
             escape(rung.set_by),
             rung.to_gain,
         )
     console.print(table)
-    _print_model(console, found)
+    console.print(f"[dim]{escape(statements.model(found))}[/]", highlight=False)
 
 
-def _print_model(console: Console, found: Ladder) -> None:
-    model = found.model
-    if isinstance(model, PipelineModel):
-        text = (
-            "a pipeline of the stages' ceilings reproduces the baseline: "
-            f"{interval(model.predicted_ns, duration)}"
-            if model.holds
-            else "contention, not modelled: a pipeline of the stages' ceilings would take "
-            f"{interval(model.predicted_ns, duration)}"
-        )
-    else:
-        text = f"no pipeline model: {model.why}"
-    console.print(f"[dim]{text}[/]", highlight=False)
-
-
-def _print_aa(console: Console, verdict: Verdict) -> None:
-    gains = verdict.aa.gains.values()
-    shown = "; ".join(interval(gain, percent) for gain in gains)
-    console.print(
-        f"[dim]{verdict.rounds} rounds in {verdict.seconds:.1f} s; arms that are the same differ "
-        f"by {shown or 'unknown: none ran often enough'}[/]",
-        highlight=False,
+def _state_line(verdict: Verdict) -> str:
+    target, now = f"[bold]{escape(verdict.target)}[/]", statements.state(verdict)
+    if isinstance(now, Unknown):
+        return f"{target}  {escape(now.why)}"
+    line = (
+        f"{target}  {rate(verdict.units_per_iteration, now.now_ns)} {escape(verdict.unit)}/s, "
+        f"{duration(now.now_ns.value)} an iteration"
     )
+    if isinstance(verdict.ladder, Unknown):
+        return f"{line}; no ceilings: {escape(verdict.ladder.why)}"
+    factors = [
+        f"{escape(rung.name)} {times(now.base_ns, rung.ns, ends=False)}"
+        for rung in now.ceilings
+        if isinstance(rung.ns, Interval)
+    ]
+    return f"{line}; ceilings: {', '.join(factors)}"
 
 
-def _gain(row: StageVerdict) -> str:
-    return interval(row.gain, percent) if isinstance(row.gain, Interval) else "an unknown part"
+def _marked(sentence: Sentence) -> str:
+    """A sentence with its names set off."""
+    return "".join(_word(word) for word in sentence)
 
 
-def _value(of: Figure, form: Form) -> str:
-    return "-" if not isinstance(of, Interval) else form(of.value)
-
-
-def _stage_table(summary: Summary) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name, justify in (
-        ("stage", "left"),
-        ("share", "left"),
-        ("an iteration", "right"),
-        ("a call", "right"),
-        ("calls", "right"),
-        ("on the CPU", "right"),
-        ("bytes moved", "right"),
-    ):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
-    for stage in sorted(summary.stages, key=lambda s: (s.inside is not None, -s.share.value)):
-        table.add_row(
-            ("  " if stage.inside else "") + escape(stage.name),
-            interval(stage.share, percent),
-            duration(stage.ns_per_iteration.value),
-            duration(stage.ns_per_call),
-            number(stage.calls_per_iteration),
-            figure(stage.cpu_share, percent, why=False),
-            figure(stage.bytes_per_iteration, bytes_, why=False),
-        )
-    return table
-
-
-def _plain_table() -> Table:
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
-    table.add_column(style="dim")
-    return table
-
-
-def _print_warnings(console: Console, warnings: list[str]) -> None:
-    for warning in warnings:
-        console.print(f"[yellow]note[/]  {escape(warning)}", highlight=False)
-
-
-def _coverage(summary: Summary) -> str:
-    if isinstance(summary.flops_coverage, Unknown | Interval):
-        return ""
-    left_out = ", ".join(summary.uncounted[:3])
-    return f"from {percent(summary.flops_coverage)} of torch's operations" + (
-        f"; without a formula: {left_out} …" if left_out else ""
-    )
-
-
-def _peak(run: Run) -> str:
-    peaks = run.facts.get("peaks")
-    return f"of a measured {number(peaks['flops_per_s'])}; {peaks['how']}" if peaks else ""
+def _word(word: str | Name | Amount) -> str:
+    if isinstance(word, Name):
+        return f"[bold]{escape(word.text)}[/]"
+    if isinstance(word, Amount):
+        return escape(figure(word.value, word.form))
+    return escape(word)

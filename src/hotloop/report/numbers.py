@@ -84,10 +84,12 @@ def rate(units: float, ns: Interval) -> str:
     return measured(Interval(units / ns.value, units / ns.high, units / ns.low).scaled(1e9))
 
 
-def times(now: Interval, then: Interval) -> str:
+def times(now: Interval, then: Interval, ends: bool = True) -> str:
     """How many times faster `then`, a rung below `now`, is; the ends are worst and best case."""
     if then.value <= 0:
         return "no limit"
+    if not ends:
+        return factor(now.value / then.value)
     least = max(1.0, now.low / then.high)  # no rung lies above the one before it
     if then.low <= 0:
         return f"{factor(now.value / then.value)} [{factor(least)}, no limit]"
@@ -98,7 +100,7 @@ def figure(of: Figure, form: Form = number, why: bool = True) -> str:
     """Any figure; an unknown one says so, with the reason."""
     if isinstance(of, Unknown):
         return f"unknown: {of.why}" if why else "unknown"
-    return form.interval(of) if isinstance(of, Interval) else form(of)
+    return measured(of, form) if isinstance(of, Interval) else form(of)
 
 
 def _magnitude(value: float) -> int:

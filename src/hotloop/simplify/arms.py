@@ -7,6 +7,7 @@ whether pairs add up. Pure functions of what the recording found out.
 
 import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from hotloop.loop.arm import BURN, DELAY, FREE, PAD, SUBSTITUTES, WAIT, Arm, Mode
 from hotloop.simplify.record import Record, StageFacts
@@ -16,7 +17,6 @@ MAX_PAIRS = 6
 # Delays that the loop is given, as shares of its iteration; where stages have slack, more than one.
 DELAY_SHARES = (0.5, 1.0)
 MIN_DELAY_NS = 50_000
-LEAST_STRETCH = 1.05
 
 BASELINE = "baseline"
 
@@ -98,12 +98,24 @@ def only_and_all(record: Record) -> dict[str, Arm]:
     return arms
 
 
-def second_arms(record: Record, live: set[str], stretch: Mapping[str, float]) -> dict[str, Arm]:
+@dataclass(frozen=True)
+class Pace:
+    """How the recorded calls of a stage compare with its calls now, and alone.
+
+    drift: recorded time over the time in the baseline's blocks: the machine's speed changes
+    between the recording and the rounds. stretch: recorded time over the time that a call takes
+    with the other stages free; a pad must wait for the latter, or it would go on charging the loop
+    for the contention that it is there to take away.
+    """
+
+    drift: float = 1.0
+    stretch: float = 1.0
+
+
+def second_arms(record: Record, live: set[str], paces: Mapping[str, Pace]) -> dict[str, Arm]:
     """Once the singles are known: how a survivor costs, and whether small ones add up.
 
-    live: the names of the arms that survived the first look. stretch: by how much a stage's calls
-    take longer beside the others than alone; a pad must wait for the time that it takes alone, or
-    it would go on charging the loop for the contention that it is there to take away.
+    live: the names of the arms that survived the first look.
     """
     arms: dict[str, Arm] = {}
     small: list[StageFacts] = []
@@ -111,11 +123,11 @@ def second_arms(record: Record, live: set[str], stretch: Mapping[str, float]) ->
         if not stage.replaceable:
             continue
         if free_name(stage.name) in live:
+            pace = paces.get(stage.name, Pace())
             if stage.ns_per_call >= record.shortest_wait_ns:
-                longer = stretch.get(stage.name, 1.0)
-                mode = WAIT(longer) if longer > LEAST_STRETCH else PAD
+                mode = PAD if pace.stretch == 1 else WAIT(pace.stretch)
                 arms[pad_name(stage.name)] = Arm(pad_name(stage.name), {stage.name: mode})
-            arms |= _faster(record, stage) | delays(record, stage)
+            arms |= _faster(record, stage, pace.drift) | delays(record, stage)
         else:
             small.append(stage)
             if record.concurrent:
@@ -143,12 +155,12 @@ def replaced_in(arm: Arm) -> list[str]:
     return [name for name, mode in arm.modes.items() if mode.kind in SUBSTITUTES]
 
 
-def _faster(record: Record, stage: StageFacts) -> dict[str, Arm]:
+def _faster(record: Record, stage: StageFacts, drift: float) -> dict[str, Arm]:
     # A coroutine has no processor time of its own; what it mostly does is wait.
     if stage.kind in ("cpu", "gpu") and stage.cpu_share is not None and stage.cpu_share > 0.5:
-        name, mode = faster_name(stage.name, "burn", FASTER), BURN(FASTER)
+        name, mode = faster_name(stage.name, "burn", FASTER), BURN(FASTER * drift)
     elif stage.ns_per_call / FASTER >= record.shortest_wait_ns:
-        name, mode = faster_name(stage.name, "wait", FASTER), WAIT(FASTER)
+        name, mode = faster_name(stage.name, "wait", FASTER), WAIT(FASTER * drift)
     else:
         return {}
     return {name: Arm(name, {stage.name: mode})}

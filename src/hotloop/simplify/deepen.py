@@ -7,6 +7,7 @@ over, for that stage alone.
 """
 
 import gc
+import random
 import sys
 import threading
 import time
@@ -212,26 +213,33 @@ class Sampler:
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
         self._watched = threading.get_ident()
+        self._switch_s = sys.getswitchinterval()
 
     def start(self) -> None:
         """Begin to sample the thread that made the sampler."""
+        # With the usual 5 ms the sampler would get the interpreter lock mostly where the loop
+        # gives it away, and see nothing of where it computes.
+        sys.setswitchinterval(SAMPLE_PERIOD_S / 10)
         self._thread = threading.Thread(target=self._sample, name="hotloop-sampler", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         """End sampling; may be called twice."""
         self._stop.set()
+        sys.setswitchinterval(self._switch_s)
         if self._thread is not None:
             self._thread.join()
             self._thread = None
 
     def _sample(self) -> None:
+        rng = random.Random(0)
         while not self._stop.is_set():
             frame = sys._current_frames().get(self._watched)
             if frame is not None:
                 self._take(frame)
             del frame
-            time.sleep(SAMPLE_PERIOD_S)
+            # Never in step with a loop whose iterations take a round number of milliseconds.
+            time.sleep(SAMPLE_PERIOD_S * rng.uniform(0.5, 1.5))
 
     def _take(self, innermost: types.FrameType) -> None:
         child: types.FrameType | None = None

@@ -9,6 +9,7 @@ requests, and its `record` is valid at any time.
 
 import math
 import threading
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -30,6 +31,7 @@ from hotloop.loop.tape import MIN_OUTPUTS, MUTATED, PROBLEM, modes_of
 from hotloop.simplify.arms import (
     ALL_FREE,
     BASELINE,
+    Pace,
     delays,
     first_arms,
     free_name,
@@ -38,7 +40,7 @@ from hotloop.simplify.arms import (
     replaced_in,
     second_arms,
 )
-from hotloop.simplify.estimate import MIN_ROUNDS
+from hotloop.simplify.estimate import MIN_ROUNDS, smooth_median
 from hotloop.simplify.pilot import Pilot, pilot_of
 from hotloop.simplify.record import Record, StageFacts
 from hotloop.simplify.verdict import aa_test
@@ -50,6 +52,12 @@ PILOT_ROUNDS = 4
 PILOT_SHARE = 0.25  # of what is left of the budget, at most, goes into choosing the block
 # The guess where neither the loop nor the counts say how much is in flight.
 UNKNOWN_IN_FLIGHT = 4
+KEPT_CALLS = 4_000
+MANY_CALLS = 4
+# Blocks with which the cost of a block's start is found; what of it is small enough to ignore.
+START_BLOCKS, START_ITERATIONS = 10, 6
+START_WORTH = 0.003
+MAX_SERIAL = 8
 # A block shorter than this is mostly clock and bookkeeping.
 SHORTEST_BLOCK_NS = 300_000
 
@@ -105,6 +113,8 @@ class Experiment:
         self._state: list[object] = []
         self._snapshot: Snapshot | None = None
         self._live: dict[str, Arm] = {}
+        # The latest calls in the baseline's blocks, by stage.
+        self._call_ns: dict[int, deque[int]] = defaultdict(lambda: deque(maxlen=KEPT_CALLS))
         self._round = 0
 
     def run(self, loop: Loop) -> Measurement[None]:
@@ -213,6 +223,13 @@ class Experiment:
         workers = [length for length, _ in self._board.worker_tapes(index)]
         return min([*workers, *([own] if own or not workers else [])])
 
+    def _tape_ns(self, index: int, events: list[Event]) -> list[int]:
+        """The durations that replays stand for; a worker's tape is not seen, its calls are."""
+        names = self._board.names()
+        recorded = self._board.stages[names[index]].tape.durations_ns().tolist()
+        called = [event.end_ns - event.start_ns for event in events if event.stage == index]
+        return recorded or called[:KEPT_CALLS]
+
     def _describe_stages(
         self, events: list[Event], boundaries: np.ndarray, total_ns: int, iterations: int
     ) -> None:
@@ -238,6 +255,7 @@ class Experiment:
                     inside=None if parent is None else names[parent],
                     calls_per_iteration=float(calls[index] / iterations),
                     ns_per_call=float(time_ns[index] / calls[index]),
+                    tape_ns=self._tape_ns(index, events),
                     ns_per_iteration=float(time_ns[index] / iterations),
                     share=float(time_ns[index] / total_ns),
                     cpu_share=known.tape.cpu_share(),
@@ -276,7 +294,7 @@ class Experiment:
         shortest = max(SHORTEST_BLOCK_NS, record.snapshot_s * 1e9)
         length = max(1, math.ceil(shortest / max(record.warm_up.ns_per_iteration, 1)))
         if not record.concurrent:
-            record.block_iterations = length
+            yield from self._choose_serial_block(length)
             return
         length = max(length, 4 * record.in_flight)
         begin = self._now()
@@ -295,6 +313,31 @@ class Experiment:
             if record.block_settled or doubling == MAX_DOUBLINGS or begin + 3 * spent > deadline:
                 break
             length *= 2
+
+    def _choose_serial_block(self, length: int) -> Measurement[None]:
+        """As short as what a block's start costs its first iteration allows.
+
+        Between blocks state is put back and arms are chosen; the next iteration finds its caches
+        used by others. That adds the same to every arm, and so takes from every gain.
+        """
+        record = self.record
+        times = []
+        for _ in range(START_BLOCKS):
+            block = yield Request(
+                Arm(BASELINE),
+                iterations=START_ITERATIONS,
+                before=self._put_back,
+                phase="choosing the block length",
+            )
+            times.append(block.duration_ns)
+            self._go_on_from_here(block)
+            if self._now() > self._end - 0.8 * self.settings.budget * 1e9:
+                break
+        first, *rest = np.median(np.array(times), axis=0)
+        settled = float(np.median(rest))
+        extra = max(0.0, float(first) / settled - 1)
+        record.block_iterations = max(length, min(MAX_SERIAL, math.ceil(extra / START_WORTH)))
+        record.carry_over = extra / record.block_iterations
 
     def _pilot(self, length: int) -> Measurement[Pilot]:
         """Switch between the baseline and the largest free arms, and see what a switch leaves."""
@@ -334,10 +377,10 @@ class Experiment:
             until = begin + (planned - begin) * (look + 1) / settings.looks
             yield from self._rounds_until(until, MIN_ROUNDS if look <= 1 else 1)
             if look < settings.looks - 1:
-                stretch = self._stretch()
+                paces = self._paces()
                 self._drop_arms()
                 if look == 0:
-                    self._live |= second_arms(self.record, set(self._live), stretch)
+                    self._live |= second_arms(self.record, set(self._live), paces)
                 elif self._settled():
                     self.record.stopped_early = True
                     break
@@ -374,6 +417,8 @@ class Experiment:
             if arm.name == BASELINE:
                 record.iterations_kept += len(block.duration_ns)
                 next_snapshot = Snapshot(self._state)
+                for event in block.events:
+                    self._call_ns[event.stage].append(event.end_ns - event.start_ns)
             self._rewind(arm)
         if next_snapshot is not None:
             self._snapshot = next_snapshot
@@ -429,18 +474,25 @@ class Experiment:
             if not self.record.focus:
                 self._live |= only_and_all(self.record)
 
-    def _stretch(self) -> dict[str, float]:
-        """How much longer each stage takes beside the others than with them free."""
-        found: dict[str, float] = {}
+    def _paces(self) -> dict[str, Pace]:
+        """How recorded calls compare with those of the rounds so far, and with those alone."""
+        found: dict[str, Pace] = {}
         samples = self.record.samples(self.settings.seed)
         for stage in self.record.looked_at():
+            if not stage.replaceable or not self._call_ns.get(stage.index):
+                continue
+            # With few calls in an iteration its median is theirs; with many it is their sum's.
+            typical = np.mean if stage.calls_per_iteration >= MANY_CALLS else smooth_median
+            recorded = float(typical(np.array(stage.tape_ns)))
+            drift = recorded / float(typical(np.array(self._call_ns[stage.index])))
+            stretch = drift
             alone = only_name(stage.name)
             if self.record.concurrent and samples.has(alone, ALL_FREE):
                 ceiling = samples.medians([alone, ALL_FREE]).difference(alone, ALL_FREE).value
                 # Several workers share a stage's calls: each takes its part of the time.
-                together = stage.ns_per_iteration / max(len(stage.lanes), 1)
-                if ceiling > 0:
-                    found[stage.name] = together / ceiling
+                calls = stage.calls_per_iteration / max(len(stage.lanes), 1)
+                stretch = max(drift, recorded * calls / ceiling) if ceiling > 0 else drift
+            found[stage.name] = Pace(drift, stretch)
         return found
 
     # --- looks -------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ class StageFacts:
     inside: str | None
     calls_per_iteration: float
     ns_per_call: float
+    tape_ns: list[int]  # the recorded durations that replays stand for
     ns_per_iteration: float
     share: float
     cpu_share: float | None

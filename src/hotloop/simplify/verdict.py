@@ -97,10 +97,15 @@ class Verdict:
 
 
 def judge_run(run: Run) -> tuple[Verdict, Record]:
-    """The verdict of a saved run. Raises: RunError if it is a run of another verb."""
+    """The verdict of a saved run. Raises: RunError if it is no experiment's, or not whole."""
     if run.verb != "simplify":
         raise RunError(f"a {run.verb} run of {run.target} has no experiment in it")
-    record = Record.from_run(run.facts, run.arrays)
+    try:
+        record = Record.from_run(run.facts, run.arrays)
+    except (KeyError, TypeError) as error:
+        raise RunError(
+            f"the run of {run.target} lacks what this version reads ({error}); measure it again"
+        ) from None
     settings: dict[str, Any] = run.settings
     return judge(record, run.target, settings["worth"], settings["seed"], run.complete), record
 
