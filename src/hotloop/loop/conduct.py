@@ -27,13 +27,14 @@ class Request:
     iterations: how many are timed; seconds: or as many as start within this time.
     drain: iterations before them, under the same arm, that are not timed: what is still in
     flight from the arm before comes out in these.
-    before: called after the drain, before the first timed iteration.
+    at_start: called before the drain; before: after it, before the first timed iteration.
     """
 
     arm: Arm
     iterations: int | None = None
     seconds: float | None = None
     drain: int = 0
+    at_start: Callable[[], None] | None = None
     before: Callable[[], None] | None = None
     phase: str = ""
 
@@ -170,6 +171,8 @@ class Conductor:
     def _start(self, request: Request) -> None:
         self.block = block = Block(request)
         self.board.set(request.arm)
+        if request.at_start is not None:
+            request.at_start()
         self._drain_left = request.drain
         if not request.drain:
             self._open(block)

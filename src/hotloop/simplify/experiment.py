@@ -55,9 +55,8 @@ UNKNOWN_IN_FLIGHT = 4
 KEPT_CALLS = 4_000
 MANY_CALLS = 4
 # Blocks with which the cost of a block's start is found; what of it is small enough to ignore.
-START_BLOCKS, START_ITERATIONS = 10, 6
+START_BLOCKS, START_ITERATIONS = 10, 4
 START_WORTH = 0.003
-MAX_SERIAL = 8
 # A block shorter than this is mostly clock and bookkeeping.
 SHORTEST_BLOCK_NS = 300_000
 
@@ -113,8 +112,7 @@ class Experiment:
         self._state: list[object] = []
         self._snapshot: Snapshot | None = None
         self._live: dict[str, Arm] = {}
-        # The latest calls in the baseline's blocks, by stage.
-        self._call_ns: dict[int, deque[int]] = defaultdict(lambda: deque(maxlen=KEPT_CALLS))
+        self._baseline = BaselineCalls()
         self._round = 0
 
     def run(self, loop: Loop) -> Measurement[None]:
@@ -140,6 +138,7 @@ class Experiment:
             # Also when interrupted in the middle of an arm: the loop goes on from the baseline.
             if self._snapshot is not None:
                 self._snapshot.restore()
+            self._baseline.tell(record)
             record.seconds = (self._now() - begin) * 1e-9
             record.missed_replays = sum(s.tape.missed for s in self._board.stages.values())
             for known in self._board.stages.values():
@@ -315,10 +314,10 @@ class Experiment:
             length *= 2
 
     def _choose_serial_block(self, length: int) -> Measurement[None]:
-        """As short as what a block's start costs its first iteration allows.
+        """The shortest block, after an untimed iteration if a block's start can be felt in it.
 
         Between blocks state is put back and arms are chosen; the next iteration finds its caches
-        used by others. That adds the same to every arm, and so takes from every gain.
+        used by others. That adds the same to every arm, and so would take from every gain.
         """
         record = self.record
         times = []
@@ -334,10 +333,10 @@ class Experiment:
             if self._now() > self._end - 0.8 * self.settings.budget * 1e9:
                 break
         first, *rest = np.median(np.array(times), axis=0)
-        settled = float(np.median(rest))
-        extra = max(0.0, float(first) / settled - 1)
-        record.block_iterations = max(length, min(MAX_SERIAL, math.ceil(extra / START_WORTH)))
-        record.carry_over = extra / record.block_iterations
+        felt = max(0.0, float(first) / float(np.median(rest)) - 1)
+        record.block_iterations = length
+        record.drain_iterations = int(felt / length > START_WORTH)
+        record.carry_over = 0.0 if record.drain_iterations else felt / length
 
     def _pilot(self, length: int) -> Measurement[Pilot]:
         """Switch between the baseline and the largest free arms, and see what a switch leaves."""
@@ -415,10 +414,10 @@ class Experiment:
                 continue
             record.keep(self._round, block)
             if arm.name == BASELINE:
-                record.iterations_kept += len(block.duration_ns)
+                lead_in = 0 if record.concurrent else record.drain_iterations
+                record.iterations_kept += lead_in + len(block.duration_ns)
                 next_snapshot = Snapshot(self._state)
-                for event in block.events:
-                    self._call_ns[event.stage].append(event.end_ns - event.start_ns)
+                self._baseline.add(block)
             self._rewind(arm)
         if next_snapshot is not None:
             self._snapshot = next_snapshot
@@ -426,12 +425,15 @@ class Experiment:
         self._round += 1
 
     def _request(self, arm: Arm, phase: str) -> Request:
-        # The drain runs on the arm's own items; what it taught is forgotten with the restore.
+        # With queues, the first iterations eat what other arms had made: what they taught is
+        # forgotten when the drain is over. Without, they are the arm's own.
+        queues = self.record.concurrent
         return Request(
             arm,
             iterations=self.record.block_iterations,
             drain=self.record.drain_iterations,
-            before=self._put_back,
+            at_start=None if queues else self._put_back,
+            before=self._put_back if queues else None,
             phase=phase,
         )
 
@@ -479,12 +481,12 @@ class Experiment:
         found: dict[str, Pace] = {}
         samples = self.record.samples(self.settings.seed)
         for stage in self.record.looked_at():
-            if not stage.replaceable or not self._call_ns.get(stage.index):
+            if not stage.replaceable or not self._baseline.latest_ns.get(stage.index):
                 continue
             # With few calls in an iteration its median is theirs; with many it is their sum's.
             typical = np.mean if stage.calls_per_iteration >= MANY_CALLS else smooth_median
             recorded = float(typical(np.array(stage.tape_ns)))
-            drift = recorded / float(typical(np.array(self._call_ns[stage.index])))
+            drift = recorded / float(typical(np.array(self._baseline.latest_ns[stage.index])))
             stretch = drift
             alone = only_name(stage.name)
             if self.record.concurrent and samples.has(alone, ALL_FREE):
@@ -528,3 +530,32 @@ class Experiment:
 
     def _aa_holds(self) -> bool:
         return aa_test(self.record, self.settings.seed).holds
+
+
+class BaselineCalls:
+    """The stages' calls in the baseline's blocks: what they take when nothing is recorded."""
+
+    def __init__(self) -> None:
+        self.latest_ns: dict[int, deque[int]] = defaultdict(lambda: deque(maxlen=KEPT_CALLS))
+        self._stage_ns: dict[int, int] = defaultdict(int)
+        self._calls: dict[int, int] = defaultdict(int)
+        self._iterations = 0
+        self._total_ns = 0
+
+    def add(self, block: Block) -> None:
+        """Count one block of the baseline."""
+        for event in block.events:
+            took = event.end_ns - event.start_ns
+            self.latest_ns[event.stage].append(took)
+            self._stage_ns[event.stage] += took
+            self._calls[event.stage] += 1
+        self._iterations += len(block.duration_ns)
+        self._total_ns += sum(block.duration_ns)
+
+    def tell(self, record: Record) -> None:
+        """Put times and shares into the record: the recording's contain the recording."""
+        for stage in record.stages:
+            if self._calls[stage.index]:
+                stage.ns_per_call = self._stage_ns[stage.index] / self._calls[stage.index]
+                stage.ns_per_iteration = self._stage_ns[stage.index] / self._iterations
+                stage.share = self._stage_ns[stage.index] / self._total_ns
