@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotloop.simplify.estimate import Samples, fit_slack, holm, smooth_median
+from hotloop.simplify.estimate import Samples, fit_slack, holm, smooth_median, without_round_effects
 
 
 def samples(rounds: np.ndarray, arms: list[str], seed: int = 0) -> Samples:
@@ -41,11 +41,17 @@ def simulated(rng: np.random.Generator, rounds: int, gains: list[float], noise: 
 
 @pytest.mark.parametrize("noise", ["quiet", "mood", "bursty"])
 @pytest.mark.parametrize("rounds", [12, 30])
-def test_intervals_cover_the_truth_in_95_of_100_experiments(noise: str, rounds: int) -> None:
+@pytest.mark.parametrize("others", [0, 10])
+def test_intervals_cover_the_truth_in_95_of_100_experiments(
+    noise: str, rounds: int, others: int
+) -> None:
+    """With few arms, and with enough of them that the mood of a round can be taken out."""
     repetitions, hits = 1000, 0
+    arms = ["baseline", "free x", *(f"free {k}" for k in range(others))]
+    gains = [0.2, *(0.05 * k for k in range(others))]
     for seed in range(repetitions):
         rng = np.random.default_rng([seed, rounds])
-        data = samples(simulated(rng, rounds, [0.2], noise), ["baseline", "free x"], seed)
+        data = samples(simulated(rng, rounds, gains, noise), arms, seed)
         hits += 0.2 in data.medians(["baseline", "free x"]).gain("free x", "baseline")
     assert 0.93 <= hits / repetitions <= 0.97
 
@@ -77,6 +83,18 @@ def test_the_smooth_median_of_few_values_by_hand() -> None:
     assert float(smooth_median(np.array([4.0, 8.0]))) == pytest.approx(6.0)
     # Beta(2, 2) has P(x < 1/3) = 3/9 − 2/27 = 7/27.
     assert float(smooth_median(np.array([0.0, 0.0, 27.0]))) == pytest.approx(7.0, abs=1e-3)
+
+
+def test_the_mood_of_a_round_is_taken_out_of_all_its_arms_and_nothing_else() -> None:
+    rng = np.random.default_rng(0)
+    truth = np.linspace(1e6, 3e6, 10)
+    mood = np.exp(rng.normal(0, 0.3, (21, 1)))
+    mood[10] = 1
+    mood = mood / np.median(mood)
+    level = without_round_effects(truth * mood)
+    assert level == pytest.approx(np.broadcast_to(truth, level.shape))
+    few = truth[:4] * mood
+    assert without_round_effects(few) is few, "four arms cannot tell a mood from their own noise"
 
 
 def test_a_burst_does_not_move_the_median() -> None:
