@@ -8,26 +8,22 @@ requests, and its `record` is valid at any time.
 """
 
 import math
-import threading
-from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from hotloop.benchmark.peaks import measure_peaks
-from hotloop.benchmark.timeline import beside, busy, lanes_of, parents, to_array
 from hotloop.benchmark.warmup import warm_up
 from hotloop.benchmark.work import WorkCounter, count_work
-from hotloop.errors import LoopError, expect_positive
-from hotloop.loop.arm import RECORD, Arm, Board, Event
+from hotloop.errors import expect_positive
+from hotloop.loop.arm import Arm, Board
 from hotloop.loop.clock import shortest_wait_ns
 from hotloop.loop.conduct import Block, Measurement, Request
 from hotloop.loop.host import usable_cores
-from hotloop.loop.lanes import current_lane
 from hotloop.loop.loop import Loop
 from hotloop.loop.state import Snapshot, unsupported_parts
-from hotloop.loop.tape import MIN_OUTPUTS, MUTATED, PROBLEM, modes_of
+from hotloop.loop.tape import MUTATED
 from hotloop.simplify.arms import (
     ALL_FREE,
     BASELINE,
@@ -42,7 +38,8 @@ from hotloop.simplify.arms import (
 )
 from hotloop.simplify.estimate import MIN_ROUNDS, smooth_median
 from hotloop.simplify.pilot import Pilot, pilot_of
-from hotloop.simplify.record import Record, StageFacts
+from hotloop.simplify.record import Record
+from hotloop.simplify.recording import BaselineCalls, in_flight, record_stages
 from hotloop.simplify.verdict import aa_test
 
 RECORD_SHARE = 0.25  # of the budget, at most, goes into filling the tapes
@@ -50,9 +47,6 @@ PLANNED_SHARE = 0.8  # of the budget; the rest is for extending a run whose A/A 
 MAX_DOUBLINGS = 5
 PILOT_ROUNDS = 4
 PILOT_SHARE = 0.25  # of what is left of the budget, at most, goes into choosing the block
-# The guess where neither the loop nor the counts say how much is in flight.
-UNKNOWN_IN_FLIGHT = 4
-KEPT_CALLS = 4_000
 MANY_CALLS = 4
 # Blocks with which the cost of a block's start is found; what of it is small enough to ignore.
 START_BLOCKS, START_ITERATIONS = 10, 4
@@ -126,7 +120,11 @@ class Experiment:
         self._look_at_state(loop)
         try:
             record.warm_up = yield from warm_up(self._now, 0.15 * settings.budget)
-            yield from self._record_stages(loop)
+            deadline = self._now() + round(RECORD_SHARE * settings.budget * 1e9)
+            yield from record_stages(self._board, record, self._state_complete, deadline)
+            declared = max(loop.in_flight, settings.in_flight or 0)
+            record.in_flight = declared or in_flight(self._board, record)
+            record.shortest_wait_ns = shortest_wait_ns(self._board.clock)
             if WorkCounter.available():
                 record.peaks = measure_peaks()
                 record.work = yield from count_work(self._board)
@@ -163,126 +161,6 @@ class Experiment:
         self.record.notices = notices
         if notices:
             self._announce(notices)
-
-    def _record_stages(self, loop: Loop) -> Measurement[None]:
-        """Fill the tapes, and learn from the same iterations how the stages hang together."""
-        record, board = self.record, self._board
-        assert record.warm_up is not None
-        for known in board.stages.values():
-            known.tape.clear()
-        deadline = self._now() + round(RECORD_SHARE * self.settings.budget * 1e9)
-        arm = Arm("recording", rest=RECORD)
-        events: list[Event] = []
-        boundaries: list[int] = []
-        total_ns, iterations = 0, 0
-        while True:
-            block = yield Request(
-                arm, iterations=max(1, 2 * iterations), seconds=0.5, phase="recording"
-            )
-            events = (events + block.events)[-200_000:]
-            boundaries += block.start_ns
-            total_ns += sum(block.duration_ns)
-            iterations += len(block.duration_ns)
-            called = {event.stage for event in events}
-            if not called:
-                raise LoopError(
-                    f"{record.name}: no stage was called, so there is nothing to replace. Put a "
-                    'stage around each part of the loop: act = hotloop.stage("act", act)'
-                )
-            filled = all(
-                known.tape.problem is not None
-                or known.is_block
-                or known.effect == "effectful"
-                or self._outputs(known.index, len(known.tape)) >= MIN_OUTPUTS
-                for known in board.stages.values()
-                if known.index in called
-            )
-            if (filled and iterations >= 3) or self._now() >= deadline:
-                break
-        record.iterations_kept += record.warm_up.iterations + iterations
-        record.events = to_array(block.events)
-        self._describe_stages(events, np.array(boundaries), total_ns, iterations)
-        record.in_flight = max(loop.in_flight, self.settings.in_flight or 0)
-        if record.concurrent and not record.in_flight:
-            # Calls that have begun beyond what the iterations done account for: right where the
-            # stages were watched from the start, a negative number where they were not.
-            seen = [
-                math.ceil(board.calls[stage.index] / stage.calls_per_iteration)
-                - record.iterations_kept
-                for stage in record.stages
-                if stage.beside_main
-            ]
-            record.in_flight = max(
-                [count for count in seen if count > 0], default=UNKNOWN_IN_FLIGHT
-            )
-        record.shortest_wait_ns = shortest_wait_ns(board.clock)
-
-    def _outputs(self, index: int, own: int) -> int:
-        """Recorded outputs of a stage, in the process that has fewest of those that call it."""
-        workers = [length for length, _ in self._board.worker_tapes(index)]
-        return min([*workers, *([own] if own or not workers else [])])
-
-    def _tape_ns(self, index: int, events: list[Event]) -> list[int]:
-        """The durations that replays stand for; a worker's tape is not seen, its calls are."""
-        names = self._board.names()
-        recorded = self._board.stages[names[index]].tape.durations_ns().tolist()
-        called = [event.end_ns - event.start_ns for event in events if event.stage == index]
-        return recorded or called[:KEPT_CALLS]
-
-    def _describe_stages(
-        self, events: list[Event], boundaries: np.ndarray, total_ns: int, iterations: int
-    ) -> None:
-        board, record = self._board, self.record
-        names = board.names()
-        inside = parents(events)
-        lanes = lanes_of(events)
-        time_ns, calls = busy(events, len(names))
-        elsewhere = beside(events, boundaries, current_lane(), threading.get_ident())
-        for known in board.stages.values():
-            index = known.index
-            if not calls[index]:
-                continue
-            parent = inside.get(index)
-            faulty = any(faults & PROBLEM for _, faults in board.worker_tapes(index))
-            outputs = self._outputs(index, len(known.tape))
-            record.stages.append(
-                StageFacts(
-                    name=known.name,
-                    index=index,
-                    kind=known.kind,
-                    effect=known.effect,
-                    inside=None if parent is None else names[parent],
-                    calls_per_iteration=float(calls[index] / iterations),
-                    ns_per_call=float(time_ns[index] / calls[index]),
-                    tape_ns=self._tape_ns(index, events),
-                    ns_per_iteration=float(time_ns[index] / iterations),
-                    share=float(time_ns[index] / total_ns),
-                    cpu_share=known.tape.cpu_share(),
-                    beside_main=index in elsewhere,
-                    lanes=sorted(lanes[index]),
-                    outputs=outputs,
-                    modes_ns=modes_of(known.tape.durations_ns()),
-                    bytes_per_call=known.bytes_per_call or known.tape.bytes_per_call(),
-                    not_replaced=(
-                        "a with block can be timed and delayed only"
-                        if known.is_block
-                        else "effectful: delayed, never replaced"
-                        if known.effect == "effectful"
-                        else "its state is not declared, or cannot be put back"
-                        if known.effect == "stateful" and not self._state_complete
-                        else "its state cannot be put back while it runs beside the loop"
-                        if known.effect == "stateful" and index in elsewhere
-                        else known.tape.problem
-                        or ("a worker could not record it" if faulty else None)
-                        or (
-                            f"{outputs} of {MIN_OUTPUTS} outputs recorded; give a larger --budget"
-                            if outputs < MIN_OUTPUTS
-                            else None
-                        )
-                    ),
-                )
-            )
-        record.concurrent = any(stage.beside_main for stage in record.stages)
 
     # --- the length of a block ---------------------------------------------------------------
 
@@ -530,32 +408,3 @@ class Experiment:
 
     def _aa_holds(self) -> bool:
         return aa_test(self.record, self.settings.seed).holds
-
-
-class BaselineCalls:
-    """The stages' calls in the baseline's blocks: what they take when nothing is recorded."""
-
-    def __init__(self) -> None:
-        self.latest_ns: dict[int, deque[int]] = defaultdict(lambda: deque(maxlen=KEPT_CALLS))
-        self._stage_ns: dict[int, int] = defaultdict(int)
-        self._calls: dict[int, int] = defaultdict(int)
-        self._iterations = 0
-        self._total_ns = 0
-
-    def add(self, block: Block) -> None:
-        """Count one block of the baseline."""
-        for event in block.events:
-            took = event.end_ns - event.start_ns
-            self.latest_ns[event.stage].append(took)
-            self._stage_ns[event.stage] += took
-            self._calls[event.stage] += 1
-        self._iterations += len(block.duration_ns)
-        self._total_ns += sum(block.duration_ns)
-
-    def tell(self, record: Record) -> None:
-        """Put times and shares into the record: the recording's contain the recording."""
-        for stage in record.stages:
-            if self._calls[stage.index]:
-                stage.ns_per_call = self._stage_ns[stage.index] / self._calls[stage.index]
-                stage.ns_per_iteration = self._stage_ns[stage.index] / self._iterations
-                stage.share = self._stage_ns[stage.index] / self._total_ns

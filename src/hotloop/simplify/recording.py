@@ -1,0 +1,172 @@
+"""Filling the tapes, and learning from the same iterations how a loop's stages hang together."""
+
+import math
+import threading
+from collections import defaultdict, deque
+
+import numpy as np
+
+from hotloop.benchmark.timeline import beside, busy, lanes_of, parents, to_array
+from hotloop.errors import LoopError
+from hotloop.loop.arm import RECORD, Arm, Board, Event
+from hotloop.loop.conduct import Block, Measurement, Request
+from hotloop.loop.lanes import current_lane
+from hotloop.loop.stage import Stage
+from hotloop.loop.tape import MIN_OUTPUTS, PROBLEM, modes_of
+from hotloop.simplify.record import Record, StageFacts
+
+KEPT_EVENTS = 200_000
+KEPT_CALLS = 4_000
+# The guess where neither the loop nor the counts say how much is in flight.
+UNKNOWN_IN_FLIGHT = 4
+
+
+def record_stages(
+    board: Board, record: Record, state_complete: bool, deadline_ns: int
+) -> Measurement[None]:
+    """Record until every stage that may be replaced has enough outputs, or the time is up.
+
+    state_complete: whether the loop declares state, and all of it can be put back.
+    Raises: LoopError if no stage is called.
+    """
+    assert record.warm_up is not None
+    for known in board.stages.values():
+        known.tape.clear()
+    arm = Arm("recording", rest=RECORD)
+    events: list[Event] = []
+    boundaries: list[int] = []
+    total_ns, iterations = 0, 0
+    while True:
+        block = yield Request(
+            arm, iterations=max(1, 2 * iterations), seconds=0.5, phase="recording"
+        )
+        events = (events + block.events)[-KEPT_EVENTS:]
+        boundaries += block.start_ns
+        total_ns += sum(block.duration_ns)
+        iterations += len(block.duration_ns)
+        called = {event.stage for event in events}
+        if not called:
+            raise LoopError(
+                f"{record.name}: no stage was called, so there is nothing to replace. Put a "
+                'stage around each part of the loop: act = hotloop.stage("act", act)'
+            )
+        filled = all(_filled(board, s) for s in board.stages.values() if s.index in called)
+        if (filled and iterations >= 3) or board.clock.now_ns() >= deadline_ns:
+            break
+    record.iterations_kept += record.warm_up.iterations + iterations
+    record.events = to_array(block.events)
+    names = board.names()
+    inside, lanes = parents(events), lanes_of(events)
+    time_ns, calls = busy(events, len(names))
+    elsewhere = beside(events, np.array(boundaries), current_lane(), threading.get_ident())
+    for known in board.stages.values():
+        index = known.index
+        if not calls[index]:
+            continue
+        parent = inside.get(index)
+        called_ns = [event.end_ns - event.start_ns for event in events if event.stage == index]
+        record.stages.append(
+            StageFacts(
+                name=known.name,
+                index=index,
+                kind=known.kind,
+                effect=known.effect,
+                inside=None if parent is None else names[parent],
+                calls_per_iteration=float(calls[index] / iterations),
+                ns_per_call=float(time_ns[index] / calls[index]),
+                # A worker's tape is not seen from here, its calls are.
+                tape_ns=known.tape.durations_ns().tolist() or called_ns[:KEPT_CALLS],
+                ns_per_iteration=float(time_ns[index] / iterations),
+                share=float(time_ns[index] / total_ns),
+                cpu_share=known.tape.cpu_share(),
+                beside_main=index in elsewhere,
+                lanes=sorted(lanes[index]),
+                outputs=_outputs(board, known),
+                modes_ns=modes_of(known.tape.durations_ns()),
+                bytes_per_call=known.bytes_per_call or known.tape.bytes_per_call(),
+                not_replaced=_why_not(board, known, state_complete, index in elsewhere),
+            )
+        )
+    record.concurrent = any(stage.beside_main for stage in record.stages)
+
+
+def in_flight(board: Board, record: Record) -> int:
+    """Items between the first stage and the loop, by the calls that have begun.
+
+    Those are more than the iterations account for by what is in flight; right where the stages
+    were watched from the loop's start, a negative number where they were not. 0 for serial loops.
+    """
+    if not record.concurrent:
+        return 0
+    seen = [
+        math.ceil(board.calls[stage.index] / stage.calls_per_iteration) - record.iterations_kept
+        for stage in record.stages
+        if stage.beside_main
+    ]
+    return max([count for count in seen if count > 0], default=UNKNOWN_IN_FLIGHT)
+
+
+def _filled(board: Board, known: Stage) -> bool:
+    """Whether recording on could not make more of this stage."""
+    return (
+        known.tape.problem is not None
+        or known.is_block
+        or known.effect == "effectful"
+        or _outputs(board, known) >= MIN_OUTPUTS
+    )
+
+
+def _outputs(board: Board, known: Stage) -> int:
+    """Recorded outputs of a stage, in the process that has fewest of those that call it."""
+    workers = [length for length, _ in board.worker_tapes(known.index)]
+    own = len(known.tape)
+    return min([*workers, *([own] if own or not workers else [])])
+
+
+def _why_not(board: Board, known: Stage, state_complete: bool, beside_main: bool) -> str | None:
+    """Why a stage cannot be replaced by its tape, or None if it can."""
+    if known.is_block:
+        return "a with block can be timed and delayed only"
+    if known.effect == "effectful":
+        return "effectful: delayed, never replaced"
+    if known.effect == "stateful" and not state_complete:
+        return "its state is not declared, or cannot be put back"
+    if known.effect == "stateful" and beside_main:
+        return "its state cannot be put back while it runs beside the loop"
+    if known.tape.problem is not None:
+        return known.tape.problem
+    if any(faults & PROBLEM for _, faults in board.worker_tapes(known.index)):
+        return "a worker could not record it"
+    outputs = _outputs(board, known)
+    if outputs < MIN_OUTPUTS:
+        return f"{outputs} of {MIN_OUTPUTS} outputs recorded; give a larger --budget"
+    return None
+
+
+class BaselineCalls:
+    """The stages' calls in the baseline's blocks: what they take when nothing is recorded."""
+
+    def __init__(self) -> None:
+        self.latest_ns: dict[int, deque[int]] = defaultdict(lambda: deque(maxlen=KEPT_CALLS))
+        self._stage_ns: dict[int, int] = defaultdict(int)
+        self._calls: dict[int, int] = defaultdict(int)
+        self._iterations = 0
+        self._total_ns = 0
+
+    def add(self, block: Block) -> None:
+        """Count one block of the baseline."""
+        for event in block.events:
+            took = event.end_ns - event.start_ns
+            self.latest_ns[event.stage].append(took)
+            self._stage_ns[event.stage] += took
+            self._calls[event.stage] += 1
+        self._iterations += len(block.duration_ns)
+        self._total_ns += sum(block.duration_ns)
+
+    def tell(self, record: Record) -> None:
+        """Put times and shares into the record: the recording's contain the recording."""
+        for stage in record.stages:
+            if self._calls[stage.index]:
+                stage.ns_per_call = self._stage_ns[stage.index] / self._calls[stage.index]
+                stage.ns_per_iteration = self._stage_ns[stage.index] / self._iterations
+                stage.share = self._stage_ns[stage.index] / self._total_ns
