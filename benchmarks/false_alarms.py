@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from hotloop.loop import Loop, drive, stage
-from hotloop.loop.arm import process_board
+from hotloop.loop.board import process_board
 from hotloop.simplify.arms import BASELINE, aa_name
 from hotloop.simplify.experiment import Experiment, SimplifySettings
 from hotloop.simplify.record import Record

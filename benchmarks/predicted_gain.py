@@ -17,7 +17,7 @@ import numpy as np
 
 from hotloop.benchmark.noise import Interval
 from hotloop.loop import Arm, Loop, drive, stage
-from hotloop.loop.arm import process_board
+from hotloop.loop.board import process_board
 from hotloop.loop.conduct import Measurement, Request
 from hotloop.simplify.estimate import Medians, Samples
 from hotloop.simplify.experiment import Experiment, SimplifySettings

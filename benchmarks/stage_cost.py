@@ -15,7 +15,8 @@ import numpy as np
 
 from hotloop.benchmark.noise import Interval, percentile_interval
 from hotloop.loop import Arm, Board, stage
-from hotloop.loop.arm import OFF, REAL, process_board
+from hotloop.loop.arm import OFF, REAL
+from hotloop.loop.board import process_board
 from hotloop.simplify.estimate import smooth_median
 from tables import table, write_page
 

@@ -14,7 +14,7 @@ from hotloop.benchmark.timeline import beside, by_lane, parents
 from hotloop.benchmark.work import count_work
 from hotloop.errors import RunError
 from hotloop.loop import Board, Loop, Run, Stage, drive
-from hotloop.loop.arm import Event
+from hotloop.loop.board import Event
 from support.clock import FakeClock
 
 MS = 1_000_000

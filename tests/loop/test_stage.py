@@ -13,7 +13,8 @@ import pytest
 
 from hotloop.errors import StageError
 from hotloop.loop import BURN, DELAY, FREE, PAD, REAL, WAIT, Arm, Board, Mode, Stage, stage
-from hotloop.loop.arm import OFF, RECORD, process_board
+from hotloop.loop.arm import OFF, RECORD
+from hotloop.loop.board import process_board
 from hotloop.loop.tape import MIN_OUTPUTS
 from support.clock import FakeClock
 

@@ -6,7 +6,7 @@ import pytest
 
 from hotloop.errors import StageError
 from hotloop.loop import Loop, drive, stage
-from hotloop.loop.arm import process_board
+from hotloop.loop.board import process_board
 from hotloop.simplify.deepen import Deepening
 from hotloop.simplify.experiment import SimplifySettings
 from support.loops import assert_near, busy

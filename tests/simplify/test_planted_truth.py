@@ -8,7 +8,7 @@ from typing import Any
 
 from hotloop.benchmark.noise import Interval
 from hotloop.loop import Loop, drive, stage
-from hotloop.loop.arm import process_board
+from hotloop.loop.board import process_board
 from hotloop.report.console import headline
 from hotloop.simplify.estimate import Slack
 from hotloop.simplify.experiment import Experiment, SimplifySettings

@@ -14,7 +14,8 @@ from hotloop.benchmark.timeline import busy, parents, to_array
 from hotloop.benchmark.warmup import WarmUp, warm_up
 from hotloop.benchmark.work import Work, WorkCounter, count_work
 from hotloop.errors import expect_positive
-from hotloop.loop.arm import REAL, RECORD, Arm, Board
+from hotloop.loop.arm import REAL, RECORD, Arm
+from hotloop.loop.board import Board
 from hotloop.loop.conduct import Block, Measurement, Request
 from hotloop.loop.loop import Loop
 

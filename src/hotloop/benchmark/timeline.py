@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hotloop.loop.arm import GPU_LANE, Event
+from hotloop.loop.board import GPU_LANE, Event
 
 # Enough to draw one iteration of most loops.
 KEPT_EVENTS = 5_000

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hotloop.loop.arm import REAL, Arm, Board, Event
+from hotloop.loop.arm import REAL, Arm
+from hotloop.loop.board import Board, Event
 from hotloop.loop.clock import Clock
 from hotloop.loop.conduct import Measurement, Request
 from hotloop.loop.values import arrays_in, torch_if_loaded

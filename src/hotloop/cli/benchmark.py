@@ -11,7 +11,7 @@ from hotloop.benchmark.summary import summarize
 from hotloop.cli.output import consoles, given, parse, print_json, quiet, split_arguments
 from hotloop.cli.session import finish, run_target
 from hotloop.errors import LoopError
-from hotloop.loop.arm import process_board
+from hotloop.loop.board import process_board
 from hotloop.loop.run import Run
 from hotloop.report.console import print_benchmark
 from hotloop.report.live import LiveView

@@ -14,7 +14,7 @@ from types import FrameType
 import psutil
 
 from hotloop.errors import HotloopError, SettingError
-from hotloop.loop.arm import leave_inherited_board
+from hotloop.loop.board import leave_inherited_board
 
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep

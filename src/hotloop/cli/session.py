@@ -15,7 +15,8 @@ from hotloop.benchmark.meters import Meters
 from hotloop.cli.output import say_saved
 from hotloop.cli.targets import Script, resolve
 from hotloop.errors import LoopError, RunError
-from hotloop.loop.arm import OFF, REAL, Arm, process_board
+from hotloop.loop.arm import OFF, REAL, Arm
+from hotloop.loop.board import process_board
 from hotloop.loop.conduct import Measurement, Observer, drive
 from hotloop.loop.host import usable_cores
 from hotloop.loop.loop import Loop

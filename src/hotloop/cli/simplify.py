@@ -11,7 +11,7 @@ from rich.console import Console
 from hotloop.cli.output import consoles, parse, print_json, quiet, say_saved, split_arguments
 from hotloop.cli.session import Outcome, finish, run_target, undeclared_state
 from hotloop.errors import LoopError, RefusedError
-from hotloop.loop.arm import process_board
+from hotloop.loop.board import process_board
 from hotloop.loop.run import Run
 from hotloop.report.console import print_level, print_simplify
 from hotloop.report.live import LiveView

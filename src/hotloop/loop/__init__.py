@@ -1,6 +1,7 @@
 """The ground that the method and the engines share: stages, loops, arms, time, and runs."""
 
-from hotloop.loop.arm import BURN, DELAY, FREE, PAD, REAL, WAIT, Arm, Board, Mode
+from hotloop.loop.arm import BURN, DELAY, FREE, PAD, REAL, WAIT, Arm, Mode
+from hotloop.loop.board import Board
 from hotloop.loop.clock import Clock, RealClock
 from hotloop.loop.conduct import Block, Conductor, Request, drive
 from hotloop.loop.loop import Loop

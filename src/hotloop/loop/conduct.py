@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from hotloop.errors import LoopError
-from hotloop.loop.arm import OFF, Arm, Board, Event
+from hotloop.loop.arm import OFF, Arm
+from hotloop.loop.board import Board, Event
 from hotloop.loop.loop import Loop, checked_units
 
 # The view is refreshed, and long blocks are cut, no more often than this.

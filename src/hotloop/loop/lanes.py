@@ -6,7 +6,7 @@ import threading
 import weakref
 from typing import Any
 
-from hotloop.loop.arm import GPU_LANE
+from hotloop.loop.board import GPU_LANE
 
 
 def current_lane() -> int:

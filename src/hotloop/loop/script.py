@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hotloop.errors import LoopError, TargetError
-from hotloop.loop.arm import OFF, REAL, Arm, Board
+from hotloop.loop.arm import OFF, REAL, Arm
+from hotloop.loop.board import Board
 from hotloop.loop.conduct import Conductor, Measurement, Observer, StoppedByMeasurement
 from hotloop.loop.loop import Loop
 from hotloop.loop.stage import Stage

@@ -20,7 +20,8 @@ from threading import get_ident
 from typing import Any, Literal, ParamSpec, Self, TypeVar, cast, overload
 
 from hotloop.errors import StageError
-from hotloop.loop.arm import SUBSTITUTES, Board, Kind, process_board
+from hotloop.loop.arm import SUBSTITUTES, Kind
+from hotloop.loop.board import Board, process_board
 from hotloop.loop.gpu import GpuTimer, gpu_timer
 from hotloop.loop.iterables import StageAsyncIterable, StageIterable
 from hotloop.loop.lanes import current_lane, running_loop

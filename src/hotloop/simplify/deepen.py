@@ -20,7 +20,8 @@ from typing import Any
 
 from hotloop.benchmark.noise import Interval
 from hotloop.errors import StageError
-from hotloop.loop.arm import REAL, Arm, Board
+from hotloop.loop.arm import REAL, Arm
+from hotloop.loop.board import Board
 from hotloop.loop.conduct import Measurement, Request
 from hotloop.loop.loop import Loop
 from hotloop.loop.stage import Stage

@@ -17,7 +17,8 @@ from hotloop.benchmark.peaks import measure_peaks
 from hotloop.benchmark.warmup import warm_up
 from hotloop.benchmark.work import WorkCounter, count_work
 from hotloop.errors import expect_positive
-from hotloop.loop.arm import Arm, Board
+from hotloop.loop.arm import Arm
+from hotloop.loop.board import Board
 from hotloop.loop.clock import shortest_wait_ns
 from hotloop.loop.conduct import Block, Measurement, Request
 from hotloop.loop.host import usable_cores

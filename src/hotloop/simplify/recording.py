@@ -8,7 +8,8 @@ import numpy as np
 
 from hotloop.benchmark.timeline import beside, busy, lanes_of, parents, to_array
 from hotloop.errors import LoopError
-from hotloop.loop.arm import RECORD, Arm, Board, Event
+from hotloop.loop.arm import RECORD, Arm
+from hotloop.loop.board import Board, Event
 from hotloop.loop.conduct import Block, Measurement, Request
 from hotloop.loop.lanes import current_lane
 from hotloop.loop.stage import Stage

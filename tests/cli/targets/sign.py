@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from hotloop.loop.arm import Kind, process_board
+from hotloop.loop.arm import Kind
+from hotloop.loop.board import process_board
 
 
 class Sign:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hotloop.benchmark.timeline import KEPT_EVENTS, by_lane, from_array
-from hotloop.loop.arm import GPU_LANE, Event
+from hotloop.loop.board import GPU_LANE, Event
 from hotloop.loop.run import Run
 from hotloop.report.charts.svg import COLOURS, NARROW, WIDE
 from hotloop.report.charts.timeline import Lane, Span, timeline
