@@ -7,6 +7,7 @@ machine fall on both sides alike.
 """
 
 import functools
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -39,6 +40,9 @@ class Samples:
 
     def __post_init__(self) -> None:
         self._level = without_round_effects(self.ns)
+        # A k-th of an arm's own noise goes with the round's effect, and is missing in the draws.
+        arms = self.ns.shape[1]
+        self._widened = math.sqrt(arms / (arms - 1)) if arms >= LEAST_ARMS else 1.0
 
     _cache: dict[tuple[object, ...], Any] = field(default_factory=dict, repr=False)
 
@@ -66,8 +70,9 @@ class Samples:
         key = (rounds.tobytes(), arm)
         if key not in self._cache:
             values = self._level[rounds, self.arms.index(arm)]
+            value = float(smooth_median(values))
             draws = smooth_median(values[self._resampled(len(rounds))])
-            self._cache[key] = (float(smooth_median(values)), draws)
+            self._cache[key] = (value, value + (draws - value) * self._widened)
         found: tuple[float, np.ndarray] = self._cache[key]
         return found
 
