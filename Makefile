@@ -28,7 +28,10 @@ DEMO_BUDGET ?= 30
 demo: $(READY)
 	@$(BIN)/hotloop train ppo:CartPole-v1 --save .hotloop/demo-train.run
 	@$(BIN)/hotloop benchmark ppo:CartPole-v1 --seconds $(DEMO_SECONDS) --save .hotloop/demo-benchmark.run
-	@$(BIN)/hotloop simplify ppo:CartPole-v1 --budget $(DEMO_BUDGET) --save .hotloop/demo-simplify.run
+	@rm -f .hotloop/demo-simplify.run
+	@# A restless machine is refused a verdict; the page then says so.
+	@$(BIN)/hotloop simplify ppo:CartPole-v1 --budget $(DEMO_BUDGET) --save .hotloop/demo-simplify.run \
+	  || [ -s .hotloop/demo-simplify.run ]
 	@$(BIN)/hotloop report .hotloop/demo-train.run .hotloop/demo-benchmark.run .hotloop/demo-simplify.run \
 	  --html report.html
 
