@@ -15,6 +15,10 @@ from hotloop.simplify.experiment import Experiment, SimplifySettings
 from hotloop.simplify.verdict import StageVerdict, Verdict, judge
 from support.loops import assert_near, async_pipeline, busy, process_pipeline, threaded_pipeline
 
+# Beside other programs fewer rounds fit into a test's budget than the second half of an
+# experiment needs; then it must say so, and the first half must still be right.
+RESTLESS = 14
+
 
 def verdict_on(loop: Loop, budget: float, **settings: Any) -> Verdict:
     board = process_board()
@@ -53,8 +57,10 @@ def test_a_stage_with_slack_is_not_blamed_for_its_share() -> None:
     assert_near(row(verdict, "fetch").gain, 0.6)
     assert verdict.fix is None or verdict.fix is row(verdict, "fetch")
     slack = row(verdict, "train").slack
-    assert isinstance(slack, Slack)
-    assert 1e6 < slack.slack_ns.value < 5e6, "3 ms, between what it takes and what it would bear"
+    if isinstance(slack, Slack):
+        assert 1e6 < slack.slack_ns.value < 5e6, "3 ms, between what it takes and could bear"
+    else:
+        assert verdict.rounds < RESTLESS, slack
 
 
 def test_two_processes() -> None:
@@ -78,8 +84,11 @@ def test_contention_is_named_and_more_workers_are_never_the_advice() -> None:
         verdict = verdict_on(loop, budget=12.0)
     fetch = row(verdict, "fetch")
     assert_near(fetch.gain, 0.5)
-    assert isinstance(fetch.interference_ns, Interval), fetch.interference_ns
-    assert fetch.cost == "contention"
+    if isinstance(fetch.interference_ns, Interval):
+        assert fetch.cost == "contention"
+    else:
+        assert verdict.rounds < RESTLESS, fetch.interference_ns
+        assert fetch.cost == "unknown"
     text = " ".join(headline(verdict))
     assert "add more workers" not in text
     assert "more workers would make it worse" in text or verdict.fix is not fetch
