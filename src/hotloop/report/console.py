@@ -250,10 +250,8 @@ def _state_line(verdict: Verdict) -> str:
     target, now = f"[bold]{escape(verdict.target)}[/]", statements.state(verdict)
     if isinstance(now, Unknown):
         return f"{target}  {escape(now.why)}"
-    line = (
-        f"{target}  {rate(verdict.units_per_iteration, now.now_ns)} {escape(verdict.unit)}/s, "
-        f"{duration(now.now_ns.value)} an iteration"
-    )
+    # The time of an iteration is in the ladder: this has to stay one line.
+    line = f"{target}  {rate(verdict.units_per_iteration, now.now_ns)} {escape(verdict.unit)}/s"
     if isinstance(verdict.ladder, Unknown):
         return f"{line}; no ceilings: {escape(verdict.ladder.why)}"
     factors = [
