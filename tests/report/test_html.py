@@ -162,7 +162,6 @@ def simplify_run(*, restless: bool = False, rounds: int = 24, ladder: bool = Tru
             record.arm_of.append(k)
             record.round_of.append(number)
             record.ns.append(ms * MS * noise.normal(1, 0.01))
-            record.half_ns.append((1.0, 1.0))
             record.delayed_ns.append(0.0)
             record.cpu_ns.append(0)
             record.switches.append(0)

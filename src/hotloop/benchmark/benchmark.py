@@ -64,11 +64,6 @@ class BenchmarkRecord:
     peaks: Peaks | None = None
     dropped_events: int = 0
 
-    @property
-    def elapsed_s(self) -> float:
-        """Time spent in steady iterations."""
-        return sum(self.duration_ns) * 1e-9
-
     def facts(self) -> dict[str, Any]:
         """Everything that is not an array, for a run file."""
         loop = self.loop

@@ -10,7 +10,7 @@ import sys
 import threading
 import types
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -151,6 +151,3 @@ def _sample(array: np.ndarray) -> np.ndarray:
     flat = array.ravel()
     step = max(1, array.nbytes // CHECKSUM_BYTES)
     return flat[::step]
-
-
-Copier = Callable[[Any], Any]

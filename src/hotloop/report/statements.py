@@ -239,8 +239,8 @@ def restlessness(verdict: Verdict) -> str:
     """How long was measured, and what the machine's noise alone looked like."""
     same = "; ".join(interval(gain, percent) for gain in verdict.aa.gains.values())
     return (
-        f"{verdict.rounds} rounds in {verdict.seconds:.1f} s; arms that are the same differ by "
-        f"{same or 'unknown: none ran often enough'}"
+        f"{verdict.rounds} rounds in {verdict.seconds:.1f} s, {verdict.blocks}; "
+        f"arms that are the same differ by {same or 'unknown: none ran often enough'}"
     )
 
 

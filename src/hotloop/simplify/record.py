@@ -76,7 +76,6 @@ class Record:
     arm_of: list[int] = field(default_factory=list)
     round_of: list[int] = field(default_factory=list)
     ns: list[float] = field(default_factory=list)  # of one iteration's worth of units
-    half_ns: list[tuple[float, float]] = field(default_factory=list)
     delayed_ns: list[float] = field(default_factory=list)  # really waited, an iteration
     cpu_ns: list[int] = field(default_factory=list)
     switches: list[int] = field(default_factory=list)
@@ -117,16 +116,9 @@ class Record:
             self.units_per_iteration = units / iterations
         # Where iterations differ in units, time is compared unit by unit.
         scale = self.units_per_iteration / units if units else 1 / iterations
-        half = iterations // 2
         self.arm_of.append(self.arm_names().index(arm.name))
         self.round_of.append(round_number)
         self.ns.append(sum(block.duration_ns) * scale)
-        self.half_ns.append(
-            (
-                sum(block.duration_ns[:half]) / half if half else float("nan"),
-                sum(block.duration_ns[half:]) / (iterations - half),
-            )
-        )
         self.delayed_ns.append(sum(block.delayed_ns.values()) / iterations)
         self.cpu_ns.append(block.cpu_ns)
         self.switches.append(block.switches)
@@ -186,7 +178,7 @@ class Record:
         record.peaks = Peaks(**facts["peaks"]) if facts.get("peaks") else None
         record.arms = {name: Arm(name) for name in facts["arms"]}
         for name in _ROWS:
-            setattr(record, name, [tuple(x) if np.ndim(x) else x for x in arrays[name].tolist()])
+            setattr(record, name, arrays[name].tolist())
         record.events = arrays["events"]
         return record
 
@@ -195,7 +187,6 @@ _ROWS = (
     "arm_of",
     "round_of",
     "ns",
-    "half_ns",
     "delayed_ns",
     "cpu_ns",
     "switches",

@@ -93,6 +93,7 @@ class Verdict:
     seconds: float
     warnings: list[str]
     contention: bool
+    blocks: str  # how long they were, and what a switch of arms leaves behind
     price_per_hour: float | None
 
 
@@ -158,6 +159,7 @@ def judge(
         seconds=record.seconds,
         warnings=_warnings(record, complete),
         contention=record.concurrent and not _model_holds(found),
+        blocks=_blocks(record),
         price_per_hour=record.price_per_hour,
     )
 
@@ -389,6 +391,16 @@ def _warnings(record: Record, complete: bool) -> list[str]:
     if not complete:
         found.append("the run was interrupted; this is what it had measured")
     return found
+
+
+def _blocks(record: Record) -> str:
+    length, untimed = record.block_iterations, record.drain_iterations
+    text = f"blocks of {length} iteration{'s' if length > 1 else ''}"
+    if untimed:
+        text += f" after {untimed} untimed"
+    if record.concurrent and record.carry_over is not None:
+        text += f" (undrained, a gain would be off by up to {100 * record.carry_over:.1f} points)"
+    return text
 
 
 def _pressure(record: Record) -> float:
