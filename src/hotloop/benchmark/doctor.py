@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from hotloop.benchmark.meters import GpuGauge
-from hotloop.benchmark.noise import Interval, window_of
+from hotloop.benchmark.noise import Interval, percentile_interval, resampled_rows
 from hotloop.loop.clock import Clock, RealClock, resolution_ns, shortest_wait_ns
 from hotloop.loop.host import cores, quota_cores, usable_cores
 
 NOISE_SECONDS = 5.0
+RESAMPLES = 400
 # The kernel of work that the noise is measured with: about a millisecond of Python and memory.
 _WORK_VALUES = 40_000
 
@@ -72,19 +73,9 @@ def measure_noise(seconds: float, clock: Clock) -> Noise:
 
 def noise_of(a: np.ndarray, b: np.ndarray, seconds: float) -> Noise:
     """Compare paired durations of equal work, (n,) each, measured in `seconds` altogether."""
-    window = window_of(len(a))
-    count = int(window[-1]) + 1
-    rng = np.random.default_rng(0)
-    draws = np.array(
-        [
-            np.median(a[index]) / np.median(b[index]) - 1
-            for index in (
-                np.flatnonzero(np.isin(window, rng.integers(0, count, count))) for _ in range(400)
-            )
-        ]
-    )
-    low, high = np.quantile(draws, [0.025, 0.975])
-    same = Interval(float(np.median(a) / np.median(b) - 1), float(low), float(high))
+    rows = resampled_rows(len(a), RESAMPLES, np.random.default_rng(0))
+    draws = np.median(a[rows], axis=1) / np.median(b[rows], axis=1) - 1
+    same = percentile_interval(float(np.median(a) / np.median(b) - 1), draws)
     lower, middle, upper = np.quantile(np.concatenate([a, b]), [0.25, 0.5, 0.75])
     # An experiment of 30 s gives each of 15 arms 2 s, where this had seconds / 2.
     scale = math.sqrt((seconds / 2) / 2.0)

@@ -47,6 +47,18 @@ def resampled_windows(windows: int, resamples: int, rng: np.random.Generator) ->
     return rng.integers(0, windows, size=(resamples, windows))
 
 
+def resampled_rows(count: int, resamples: int, rng: np.random.Generator) -> np.ndarray:
+    """Row numbers of bootstrap samples of `count` rows, drawn as whole windows: (resamples, n).
+
+    Windows are equally long; the few rows before the first whole one are never drawn.
+    """
+    length = max(1, count // WINDOWS)
+    windows = count // length
+    drawn = resampled_windows(windows, resamples, rng)
+    rows: np.ndarray = count - windows * length + drawn[:, :, None] * length + np.arange(length)
+    return rows.reshape(resamples, -1)
+
+
 def percentile_interval(
     value: float, draws: np.ndarray, *, windows: int | None = None, confidence: float = CONFIDENCE
 ) -> Interval:

@@ -17,10 +17,9 @@ import numpy as np
 
 from hotloop.benchmark.noise import (
     CONFIDENCE,
-    WINDOWS,
     Interval,
     percentile_interval,
-    resampled_windows,
+    resampled_rows,
 )
 
 RESAMPLES = 2_000
@@ -80,12 +79,9 @@ class Samples:
         """Row numbers of each bootstrap sample, drawn as whole windows of rounds."""
         key = (count,)
         if key not in self._cache:
-            length = max(1, count // WINDOWS)
-            windows = count // length
-            drawn = resampled_windows(windows, RESAMPLES, np.random.default_rng(self.seed))
-            # The few rounds before the first whole window count in the value, not in the draws.
-            rows = count - windows * length + drawn[:, :, None] * length + np.arange(length)
-            self._cache[key] = rows.reshape(RESAMPLES, -1)
+            # The rows that are never drawn count in the value all the same.
+            rng = np.random.default_rng(self.seed)
+            self._cache[key] = resampled_rows(count, RESAMPLES, rng)
         rows_of: np.ndarray = self._cache[key]
         return rows_of
 
