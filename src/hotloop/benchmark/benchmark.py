@@ -47,6 +47,7 @@ class BenchmarkRecord:
     """Raw samples of one benchmark, growing while it runs."""
 
     loop: Loop | None = None
+    price_per_hour: float | None = None
     warm_up: WarmUp | None = None
     start_ns: list[int] = field(default_factory=list)
     duration_ns: list[int] = field(default_factory=list)
@@ -70,7 +71,7 @@ class BenchmarkRecord:
         return {
             "unit": loop.unit if loop else "iterations",
             "batches_per_iteration": loop.batches if loop else 1,
-            "price_per_hour": loop.price_per_hour if loop else None,
+            "price_per_hour": self.price_per_hour,
             "warm_up": asdict(self.warm_up) if self.warm_up else None,
             "stages": self.stages,
             "work": asdict(self.work) if self.work else None,
@@ -108,6 +109,7 @@ class Benchmark:
         """Warm up, count, then measure until the time or the iterations are used up."""
         record, settings = self.record, self.settings
         record.loop = loop
+        record.price_per_hour = settings.price_per_hour or loop.price_per_hour
         begin = self._now()
         record.warm_up = yield from warm_up(self._now, settings.seconds * WARM_UP_SHARE)
         yield from self._count_work()

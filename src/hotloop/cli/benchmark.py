@@ -53,7 +53,6 @@ def run(arguments: list[str]) -> int:
             passed_on,
             benchmark.run,
             view.update,
-            price_per_hour=settings.price_per_hour,
             # A script without iterations runs to its end, unless a time was asked for.
             seconds=settings.seconds if given("--seconds", own) else None,
         )
@@ -80,4 +79,5 @@ def run(arguments: list[str]) -> int:
         else:
             print_benchmark(console, summary, result)
 
-    return finish(errors, result, outcome, options.save, show)
+    enough = len(record.duration_ns) > 0
+    return finish(errors, result, outcome.error, options.save, show, enough=enough)

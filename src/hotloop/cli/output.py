@@ -13,6 +13,7 @@ import tyro
 from rich.console import Console
 
 from hotloop.benchmark.summary import Unknown
+from hotloop.loop.run import Run
 
 T = TypeVar("T")
 
@@ -44,6 +45,11 @@ def print_json(value: Any) -> None:
     """A dataclass as JSON; an unknown number is null beside `unknown`, the reason."""
     json.dump(_plain(value), sys.stdout, indent=2)
     print()
+
+
+def content(run: Run) -> dict[str, Any]:
+    """The facts and samples of a run of which nothing more is worked out."""
+    return run.facts | {name: array.tolist() for name, array in run.arrays.items()}
 
 
 def say_saved(errors: Console, path: Path, complete: bool) -> None:

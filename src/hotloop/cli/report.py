@@ -6,7 +6,7 @@ from pathlib import Path
 import tyro
 
 from hotloop.benchmark.summary import summarize
-from hotloop.cli.output import consoles, parse, print_json
+from hotloop.cli.output import consoles, content, parse, print_json
 from hotloop.errors import RunError
 from hotloop.loop.run import Run, load
 from hotloop.report.console import print_benchmark, print_compared, print_simplify, print_train
@@ -66,4 +66,4 @@ def _content(saved: Run) -> object:
         return summarize(saved)
     if saved.verb == "simplify":
         return judge_run(saved)[0]
-    return saved.facts | {name: array.tolist() for name, array in saved.arrays.items()}
+    return content(saved)

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,6 @@ def run_target(
     measure: Callable[[Loop], Measurement[Any]],
     observer: Observer,
     *,
-    price_per_hour: float | None,
     seconds: float | None,
 ) -> Outcome:
     """Resolve and run a target; an error is part of the outcome, so that what was measured stays.
@@ -74,9 +73,7 @@ def run_target(
         try:
             made = resolve(target)
             if isinstance(made, Script):
-                session = Session(
-                    made.path, board, measured, price_per_hour=price_per_hour, observer=observed
-                )
+                session = Session(made.path, board, measured, observer=observed)
                 drive_script(session, arguments, seconds)
                 facts["iterations_marked_by"] = session.mark
                 if session.conductor is None:
@@ -87,8 +84,6 @@ def run_target(
                 elif session.cut_short:
                     facts["script_ended"] = True
             else:
-                if price_per_hour is not None:
-                    made = replace(made, price_per_hour=price_per_hour)
                 try:
                     drive(made, measured(made), board, observed)
                 finally:
@@ -116,14 +111,18 @@ def undeclared_state() -> list[str]:
 def finish(
     errors: Console,
     run: Run,
-    outcome: Outcome,
+    error: BaseException | None,
     save: Path | None,
     show: Callable[[], None],
+    *,
+    enough: bool = True,
 ) -> int:
-    """Show the report, save the run, then raise or report what cut it short."""
-    enough = len(run.arrays.get("duration_ns", run.arrays.get("ns", ()))) > 0
-    if outcome.error is not None and not enough:
-        raise outcome.error
+    """Show the report, save the run, then raise what cut it short, if something did.
+
+    enough: whether a run that was cut short has anything in it worth showing and saving.
+    """
+    if error is not None and not enough:
+        raise error
     problem: BaseException | None = None
     try:
         show()
@@ -131,14 +130,14 @@ def finish(
         problem = unreadable
     try:
         path = run.save(save)
-    except RunError as error:
-        if outcome.error is not None:
-            errors.print(f"hotloop: {error}", markup=False, highlight=False, soft_wrap=True)
-        problem = error
+    except RunError as unsaved:
+        if error is not None:
+            errors.print(f"hotloop: {unsaved}", markup=False, highlight=False, soft_wrap=True)
+        problem = unsaved
     else:
         say_saved(errors, path, run.complete)
-    if outcome.error is not None:
-        raise outcome.error
+    if error is not None:
+        raise error
     if problem is not None:
         raise problem
     return 0

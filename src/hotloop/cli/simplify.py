@@ -67,7 +67,6 @@ def run(arguments: list[str]) -> int:
             passed_on,
             measurement,
             view.update,
-            price_per_hour=options.settings.price_per_hour,
             seconds=options.settings.budget,
         )
     if outcome.error is None and (outcome.loop is None or outcome.facts.get("script_ended")):
@@ -87,7 +86,8 @@ def run(arguments: list[str]) -> int:
         if verdict.refused is not None:
             refused.append(verdict.refused)
 
-    code = finish(errors, result, outcome, options.save, show)
+    enough = len(experiment.record.ns) > 0
+    code = finish(errors, result, outcome.error, options.save, show, enough=enough)
     if refused:
         raise RefusedError(f"no verdict: {refused[0]}")
     return code

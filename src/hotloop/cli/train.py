@@ -8,7 +8,8 @@ import numpy as np
 import tyro
 from rich.progress import BarColumn, Progress, TextColumn
 
-from hotloop.cli.output import consoles, parse, print_json, say_saved
+from hotloop.cli.output import consoles, content, parse, print_json
+from hotloop.cli.session import finish
 from hotloop.errors import TargetError
 from hotloop.learn.ppo import PPOSettings, train
 from hotloop.learn.training import Point, Training
@@ -61,15 +62,14 @@ def run(arguments: list[str]) -> int:
             interrupted = interrupt
             result = _curve_so_far(points)
     saved = _run(options.target, settings, result, complete=interrupted is None)
-    if options.json:
-        print_json(saved.facts | {name: array.tolist() for name, array in saved.arrays.items()})
-    else:
-        print_train(console, saved)
-    path = saved.save(options.save)
-    say_saved(errors, path, saved.complete)
-    if interrupted is not None:
-        raise interrupted
-    return 0
+
+    def show() -> None:
+        if options.json:
+            print_json(content(saved))
+        else:
+            print_train(console, saved)
+
+    return finish(errors, saved, interrupted, options.save, show)
 
 
 def _curve_so_far(points: list[Point]) -> Training:

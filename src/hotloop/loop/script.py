@@ -75,7 +75,6 @@ class Session:
         board: Board,
         measure: Callable[[Loop], Measurement[Any]],
         *,
-        price_per_hour: float | None = None,
         observer: Observer | None = None,
     ) -> None:
         self.path = path
@@ -86,7 +85,6 @@ class Session:
         self.cut_short = False  # the script ended before the measurement did
         self.mark: str | None = None  # what an iteration was recognised by
         self._measure = measure
-        self._price_per_hour = price_per_hour
         self._observer = observer
         self._main = threading.get_ident()
         self._anchor: Stage | None = None
@@ -159,7 +157,6 @@ class Session:
             name=self.path.name,
             state=self.state,
             batches=batches,
-            price_per_hour=self._price_per_hour,
         )
         self.conductor = Conductor(
             self._measure(self.loop),

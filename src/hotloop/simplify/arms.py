@@ -59,6 +59,16 @@ def pair_name(first: str, second: str) -> str:
 ALL_FREE = "free all"
 
 
+def is_aa(arm: str) -> bool:
+    """Whether an arm is one of those that are the same as the baseline."""
+    return arm.startswith("A/A ")
+
+
+def is_free(arm: str) -> bool:
+    """Whether an arm makes one stage free, a pair, or all."""
+    return arm.startswith("free ")
+
+
 def first_arms(record: Record, aa_pairs: int) -> dict[str, Arm]:
     """The baseline, its equals, every stage free, every stage alone, and all free."""
     arms = {BASELINE: Arm(BASELINE)}

@@ -94,10 +94,13 @@ class Deepening:
                     focus=frozenset([name, *level.children]),
                 )
                 level.record = experiment.record
-                yield from experiment.run(loop)
-                level.verdict = judge(
-                    level.record, self._target, self._settings.worth, self._settings.seed
-                )
+                try:
+                    yield from experiment.run(loop)
+                finally:  # also what a level had measured when it was cut short
+                    if level.record.ns:
+                        level.verdict = judge(
+                            level.record, self._target, self._settings.worth, self._settings.seed
+                        )
                 chosen = self._next(level)
                 if chosen is None:
                     return
@@ -165,8 +168,10 @@ class Deepening:
 
     def _next(self, level: Level) -> str | None:
         """The child to look into next, or None with `stopped` set."""
-        assert level.verdict is not None
         assert level.record is not None
+        if level.verdict is None:
+            level.stopped = "the budget ended before its first round; give a larger --budget"
+            return None
         if level.verdict.refused is not None:
             level.stopped = level.verdict.refused
             return None

@@ -32,6 +32,8 @@ from hotloop.simplify.arms import (
     delays,
     first_arms,
     free_name,
+    is_aa,
+    is_free,
     only_and_all,
     only_name,
     replaced_in,
@@ -385,14 +387,14 @@ class Experiment:
         # Several looks at one arm: each has its part of the error.
         confidence = 1 - 0.05 / settings.looks
         for name in list(self._live):
-            if name == BASELINE or name.startswith("A/A") or not samples.has(name, BASELINE):
+            if name == BASELINE or is_aa(name) or not samples.has(name, BASELINE):
                 continue
             gain = samples.medians([BASELINE, name]).gain(name, BASELINE, confidence)
             precise = gain.half_width < settings.worth / 2
-            if name.startswith("free ") and name != ALL_FREE and gain.high < settings.worth:
+            if is_free(name) and name != ALL_FREE and gain.high < settings.worth:
                 del self._live[name]
                 record.dropped[name] = "its gain is below what is worth knowing"
-            elif (name == ALL_FREE or not name.startswith("free ")) and precise:
+            elif (name == ALL_FREE or not is_free(name)) and precise:
                 del self._live[name]
                 record.dropped[name] = "known well enough"
 

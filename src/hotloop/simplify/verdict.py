@@ -19,6 +19,8 @@ from hotloop.simplify.arms import (
     delay_name,
     faster_name,
     free_name,
+    is_aa,
+    is_free,
     pad_name,
     pair_name,
 )
@@ -167,9 +169,7 @@ def judge(
 def aa_test(record: Record, seed: int = 0, worth: float = 0.03) -> AaTest:
     """Compare the A/A arms with the baseline, in one family with every other comparison."""
     samples = record.samples(seed)
-    names = [
-        name for name in samples.arms if name.startswith("A/A") and samples.has(name, BASELINE)
-    ]
+    names = [name for name in samples.arms if is_aa(name) and samples.has(name, BASELINE)]
     p_values = _adjusted(samples)
     gains = {name: samples.medians([BASELINE, name]).gain(name, BASELINE) for name in names}
     failed = [name for name in names if p_values[name] < SIGNIFICANT]
@@ -186,7 +186,7 @@ def _adjusted(samples: Samples) -> dict[str, float]:
     family = [
         name
         for name in samples.arms
-        if name.startswith(("A/A", "free ")) and samples.has(name, BASELINE)
+        if (is_aa(name) or is_free(name)) and samples.has(name, BASELINE)
     ]
     raw = [samples.medians([BASELINE, name]).p_value(name, BASELINE) for name in family]
     return dict(zip(family, holm(raw), strict=True))
