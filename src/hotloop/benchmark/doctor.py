@@ -8,7 +8,7 @@ import numpy as np
 
 from hotloop.benchmark.meters import GpuGauge
 from hotloop.benchmark.noise import Interval, percentile_interval, resampled_rows
-from hotloop.loop.clock import Clock, RealClock, resolution_ns, shortest_wait_ns
+from hotloop.loop.clock import SPIN_NS, Clock, RealClock, resolution_ns, shortest_wait_ns
 from hotloop.loop.host import cores, quota_cores, usable_cores
 
 NOISE_SECONDS = 5.0
@@ -121,7 +121,7 @@ def _waits(clock: Clock) -> Finding:
         "waits",
         f"kept within 20% from {shortest / 1e3:g} µs on",
         "stages shorter than this are not padded or made to wait",
-        shortest <= 200_000,
+        shortest <= 2 * SPIN_NS,
     )
 
 
