@@ -17,9 +17,9 @@ $(READY): pyproject.toml constraints.txt
 	  echo "Installing python3-venv (Debian ships python3 without it) ..."; \
 	  SUDO=$$([ "$$(id -u)" = 0 ] || echo sudo); \
 	  $$SUDO apt-get update -qq && $$SUDO apt-get install -qq -y python3-venv; }
-	@echo "Setting up .venv (about a minute, once) ..."
+	@echo "Setting up .venv (two minutes, once) ..."
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[torch,dev]'
+	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $(READY)
 
 DEMO_SECONDS ?= 8

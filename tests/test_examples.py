@@ -14,18 +14,33 @@ SHORT = {"benchmark": ["--seconds", "1.5"], "simplify": ["--budget", "4"]}
 
 
 def commands() -> list[tuple[str, str]]:
-    """(verb, target) of every command in the examples' first lines."""
-    found = []
-    for path in sorted(EXAMPLES.glob("*.py")):
-        for line in path.read_text().splitlines():
-            match = re.fullmatch(r"\s+hotloop (\w+)\s+examples/(\S+).*?( -- .*)?", line)
-            if match:
-                found.append((match[1], match[2] + (match[3] or "")))
-    return found
+    """(verb, target) of every hotloop command in the examples' first lines."""
+    return [
+        (match[1], match[2] + (match[3] or ""))
+        for path in sorted(EXAMPLES.glob("*.py"))
+        for line in path.read_text().splitlines()
+        if (match := re.fullmatch(r"\s+hotloop (\w+)\s+examples/(\S+).*?( -- .*)?", line))
+    ]
 
 
-def test_the_examples_name_their_commands() -> None:
-    assert len(commands()) >= len(list(EXAMPLES.glob("*.py")))
+def scripts() -> list[Path]:
+    """The examples that only run by themselves."""
+    measured = {re.split("[: ]", target)[0] for _, target in commands()}
+    return [path for path in sorted(EXAMPLES.glob("*.py")) if path.name not in measured]
+
+
+def test_the_examples_say_how_to_run_them() -> None:
+    for path in EXAMPLES.glob("*.py"):
+        assert re.search(rf"^    (hotloop \w+|python) examples/{path.name}", path.read_text(), re.M)
+
+
+@pytest.mark.parametrize("path", scripts(), ids=lambda path: path.name)
+def test_an_example_runs_by_itself(path: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(path)], cwd=tmp_path, capture_output=True, text=True, timeout=110
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
 
 
 @pytest.mark.parametrize(("verb", "target"), commands())

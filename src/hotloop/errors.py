@@ -32,6 +32,10 @@ class ShapeError(HotloopError):
     """An array whose shape does not fit the others."""
 
 
+class WorkerError(HotloopError):
+    """A worker that died, hung, or failed in a way that cannot be sent home as it was."""
+
+
 class RunError(HotloopError):
     """A run file that cannot be read or written."""
 

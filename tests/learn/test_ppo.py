@@ -154,7 +154,10 @@ def test_bootstrap_on_truncation(walk):
     ended = f.terminated | f.truncated
     assert f.terminated.any()
     assert (f.truncated & ~f.terminated).any()
-    np.testing.assert_array_equal(f.final_obs[f.truncated], f.obs[f.truncated] + 1)
+    np.testing.assert_array_equal(f.final_obs, f.obs[f.final_t, f.final_b] + 1)
+    assert sorted(zip(f.final_t, f.final_b, strict=True)) == sorted(
+        zip(*np.nonzero(ended), strict=True)
+    )
     # With one-step traces the return is r + γ V(arrived) everywhere but at a termination.
     learner = ppo.PPO(
         ppo.PPOSettings(env_id=learner.settings.env_id, gae_lambda=0.0, gamma=0.5, **SMALL)
@@ -184,13 +187,14 @@ def test_stored_log_probabilities_are_those_of_the_update():
     obs, f = learner.progress.obs, learner.fragment
     for t in range(SMALL["fragment_steps"]):
         f.obs[t] = obs
-        f.action[t], f.log_prob[t], f.value[t] = learner.act(obs)
+        f.action[t], f.extras["log_prob"][t], f.extras["value"][t] = learner.act(obs)
         obs = learner.env_step(f.action[t])[0]
-    batch = [torch.from_numpy(a.reshape(64, *a.shape[2:])) for a in (f.obs, f.action, f.log_prob)]
+    log_prob = f.extras["log_prob"]
+    batch = [torch.from_numpy(a.reshape(64, *a.shape[2:])) for a in (f.obs, f.action, log_prob)]
     outputs, value = learner.policy(batch[0])
     log_prob = learner.policy.distribution.log_prob(outputs, batch[1]).detach()
     np.testing.assert_allclose(log_prob, batch[2], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(value.detach(), f.value.reshape(-1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(value.detach(), f.extras["value"].reshape(-1), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

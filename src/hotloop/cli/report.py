@@ -5,11 +5,18 @@ from pathlib import Path
 
 import tyro
 
+from hotloop.benchmark.backends import compare_backends
 from hotloop.benchmark.summary import summarize
 from hotloop.cli.output import consoles, content, parse, print_json
 from hotloop.errors import RunError
 from hotloop.loop.run import Run, load
-from hotloop.report.console import print_benchmark, print_compared, print_simplify, print_train
+from hotloop.report.console import (
+    print_backends,
+    print_benchmark,
+    print_compared,
+    print_simplify,
+    print_train,
+)
 from hotloop.simplify.verdict import judge_run
 
 
@@ -40,7 +47,7 @@ def run(arguments: list[str]) -> int:
         console.print(f"report written: {path.resolve()}", highlight=False, soft_wrap=True)
         return 0
     for path, saved in zip(options.runs, runs, strict=True):
-        if saved.verb not in ("benchmark", "simplify", "train"):
+        if saved.verb not in ("benchmark", "backends", "simplify", "train"):
             raise RunError(f"{path} is a {saved.verb} run, which this version cannot draw")
         if not saved.arrays:
             raise RunError(f"{path} has no samples in it")
@@ -53,6 +60,8 @@ def run(arguments: list[str]) -> int:
             print_benchmark(console, summarize(saved), saved)
         elif saved.verb == "simplify":
             print_simplify(console, judge_run(saved)[0], saved)
+        elif saved.verb == "backends":
+            print_backends(console, compare_backends(saved), saved)
         else:
             print_train(console, saved)
     benchmarks = [(saved, summarize(saved)) for saved in runs if saved.verb == "benchmark"]
@@ -66,4 +75,6 @@ def _content(saved: Run) -> object:
         return summarize(saved)
     if saved.verb == "simplify":
         return judge_run(saved)[0]
+    if saved.verb == "backends":
+        return compare_backends(saved)
     return content(saved)

@@ -7,101 +7,147 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
-from numpy.typing import NDArray
+from gymnasium.vector import AutoresetMode
 
-from hotloop.envs.make import AnyEnv
+from hotloop.data.layout import Tree
+from hotloop.envs.actions import action_splitter
+from hotloop.envs.group import AnyEnv, EnvGroup, Results, reward_shape
+from hotloop.envs.infos import merge_infos
+from hotloop.envs.vector import (
+    Batch,
+    Rows,
+    Table,
+    VectorEnv,
+    as_autoreset_mode,
+    as_rewards,
+    expect_equal_spaces,
+)
 from hotloop.errors import TargetError
 
-Array = NDArray[Any]
-Step = tuple[Array, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
 
+class SerialVectorEnv(VectorEnv):
+    """Gymnasium's vector contract over envs of this process.
 
-class SerialVectorEnv(VectorEnv[Array, Array, Array]):
-    """Gymnasium's vector contract over plain envs, with observations as one array.
-
-    An env that ends is reset within the same step: the observation returned is the new episode's
-    first, the one truly arrived at is `infos["final_obs"][env]`. Arrays returned are the caller's
-    to keep. `reset(seed=s)` seeds env i with s + i.
-
-    Equal to `gymnasium.vector.SyncVectorEnv(..., autoreset_mode=SAME_STEP)` bit for bit, except
-    that an env of discrete actions is handed a Python int.
+    Equal to `gymnasium.vector.SyncVectorEnv` bit for bit, in all autoreset modes and for all
+    spaces, except that an env of discrete actions is handed a Python int. `send` steps at once.
+    Raises: TargetError without envs, or for envs that are not alike; what making an env raises.
     """
 
-    def __init__(self, env_fns: Sequence[Callable[[], AnyEnv]]) -> None:
-        self.envs = [env_fn() for env_fn in env_fns]
-        if not self.envs:
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], AnyEnv]],
+        *,
+        autoreset_mode: str | AutoresetMode | None = None,
+        batch_size: int | None = None,
+        splits: int = 1,
+        copy: bool = True,
+    ) -> None:
+        if not env_fns:
             raise TargetError("vector env: expected at least one env, got none")
-        first = self.envs[0]
-        if not isinstance(first.observation_space, spaces.Box):
-            raise TargetError(
-                f"vector env: observations: expected one Box, got {first.observation_space}; "
-                "wrap the env, for instance with gymnasium.wrappers.FlattenObservation"
+        mode = as_autoreset_mode(autoreset_mode or AutoresetMode.NEXT_STEP)
+        self._group = EnvGroup(env_fns, mode)
+        try:
+            first, *others = self._group.made
+            for num, env in enumerate(others, 1):
+                expect_equal_spaces(
+                    num,
+                    (first.observation_space, first.action_space),
+                    (env.observation_space, env.action_space),
+                )
+            super().__init__(
+                len(env_fns),
+                first.observation_space,
+                first.action_space,
+                autoreset_mode=mode,
+                batch_size=batch_size,
+                splits=splits,
+                copy=copy,
             )
-        for i, env in enumerate(self.envs):
-            pairs = (
-                ("observation", first.observation_space, env.observation_space),
-                ("action", first.action_space, env.action_space),
-            )
-            for what, expected, got in pairs:
-                if got != expected:
-                    raise TargetError(
-                        f"vector env: {what} space of env {i}: expected env 0's, {expected}, "
-                        f"got {got}; envs of one vector env must be alike"
-                    )
-        self.num_envs = len(self.envs)
-        self.metadata = {**first.metadata, "autoreset_mode": AutoresetMode.SAME_STEP}
+        except Exception:
+            self._group.close()
+            raise
+        self.metadata = {**first.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = first.render_mode
         self.spec = first.spec
-        self.single_observation_space = first.observation_space
-        self.single_action_space = first.action_space
-        self.observation_space = batch_space(first.observation_space, self.num_envs)
-        self.action_space = batch_space(first.action_space, self.num_envs)
-        shape, dtype = first.observation_space.shape, first.observation_space.dtype
-        self._obs = np.zeros((self.num_envs, *shape), dtype)
-        self._reward = np.zeros(self.num_envs, np.float64)
-        self._terminated = np.zeros(self.num_envs, np.bool_)
-        self._truncated = np.zeros(self.num_envs, np.bool_)
+        self.table = Table.empty(self.layout, self.num_envs, reward_shape(first))
+        self._split_actions = action_splitter(first.action_space)
+        # Of the last step, where it went to the caller without passing through the table.
+        self._unwritten: Sequence[Any] | None = None
 
-    def reset(
-        self,
-        *,
-        seed: int | Sequence[int | None] | None = None,
-        options: dict[str, Any] | None = None,
-    ) -> tuple[Array, dict[str, Any]]:
-        """Start an episode in every env; an int seeds env i with `seed + i`."""
-        if seed is None or isinstance(seed, int):
-            seeds = [None if seed is None else seed + i for i in range(self.num_envs)]
+    @property
+    def envs(self) -> list[AnyEnv]:
+        """The envs; once they were looked at, all their wrappers see every step again."""
+        return self._group.envs
+
+    def step(self, actions: Tree) -> Batch:
+        """One step of every env; see `VectorEnv.step`."""
+        if self.closed or self._ready:
+            self._refuse_pending("step")
+        checked = self.check_actions(actions, self.num_envs)
+        results = self._group.step(self._split_actions(checked))
+        if self.copy and not self.layout.has_objects:
+            self._unwritten = results.obs
+            obs = self.layout.stack(results.obs)
         else:
-            seeds = list(seed)
-        infos: dict[str, Any] = {}
-        for i, (env, env_seed) in enumerate(zip(self.envs, seeds, strict=True)):
-            self._obs[i], info = env.reset(seed=env_seed, options=options)
-            if info:
-                infos = self._add_info(infos, info, i)
-        return self._obs.copy(), infos
+            self._unwritten = None
+            self.table.write_obs(slice(None), results.obs)
+            obs = self._whole()
+        return (
+            obs,
+            as_rewards(results.reward, self.table.reward.shape[1:]),
+            results.terminated,
+            results.truncated,
+            merge_infos(self.num_envs, results.infos) if results.infos else {},
+        )
 
-    def step(self, actions: Array) -> Step:
-        """One step of every env; those that end are reset, see the class."""
-        obs, reward = self._obs, self._reward
-        terminated, truncated = self._terminated, self._truncated
-        infos: dict[str, Any] = {}
-        discrete = isinstance(self.single_action_space, spaces.Discrete)
-        for i, action in enumerate(actions.tolist() if discrete else actions):
-            env = self.envs[i]
-            arrived, reward[i], ended, cut, info = env.step(action)
-            terminated[i], truncated[i] = ended, cut
-            if ended or cut:
-                infos = self._add_info(infos, {"final_obs": arrived, "final_info": info}, i)
-                arrived, info = env.reset()
-            obs[i] = arrived
-            if info:
-                infos = self._add_info(infos, info, i)
-        return obs.copy(), reward.copy(), terminated.copy(), truncated.copy(), infos
+    def _post_reset(
+        self, rows: Rows, seeds: Sequence[int | None], options: dict[str, Any] | None
+    ) -> None:
+        self._write_back()
+        try:
+            for row, seed in zip(rows.tolist(), seeds, strict=True):
+                self._publish(row, self._group.reset([row], [seed], options))
+        except Exception:
+            self._give_up(rows)
+            raise
+
+    def _post_step(self, rows: Rows, actions: Tree) -> None:
+        self._write_back()
+        try:
+            if len(rows) == self.num_envs and np.array_equal(rows, self._everyone):
+                self._publish(0, self._group.step(self._split_actions(actions)))
+                return
+            for row, action in zip(rows.tolist(), self._split_actions(actions), strict=True):
+                self._publish(row, self._group.step_one(row, action))
+        except Exception:
+            self._give_up(rows)
+            raise
+
+    def _await(self, count: int, rows: Rows | None) -> None:
+        """Nothing to wait for: who was sent is ready."""
+
+    def _await_some(self, count: int, timeout_s: float | None) -> None:
+        """As `_await`."""
+
+    def _publish(self, first: int, results: Results) -> None:
+        self.table.write(first, results)
+        self.table.tell(first, results.infos)
+        self._ready += range(first, first + len(results.terminated))
+
+    def _write_back(self) -> None:
+        if self._unwritten is not None:
+            self.table.write_obs(slice(None), self._unwritten)
+            self._unwritten = None
+
+    def _call_each(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        return self._group.call(name, *args, **kwargs)
+
+    def _set_each(self, name: str, values: Sequence[Any]) -> None:
+        self._group.set_attr(name, values)
+
+    def _render_each(self) -> list[Any]:
+        return self._group.render()
 
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002  # Gymnasium's signature
         """Close every env."""
-        for env in self.envs:
-            env.close()
+        self._group.close()

@@ -1,7 +1,7 @@
 """Proximal policy optimisation (Schulman et al. 2017), in the order in which it happens.
 
-Settings, what a fragment holds, the five stages (act, env step, store, advantages, update), one
-iteration of them. What other learners share stands elsewhere: the mathematics in `hotloop.ops`,
+Settings, the fragment, the five stages (act, env step, store, advantages, update), one iteration
+of them. What other learners share stands elsewhere: the mathematics in `hotloop.ops`,
 the network in `policy.py`, training until the policy has proved itself in `training.py`.
 """
 
@@ -16,6 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from hotloop.data.fragment import Fragment, FragmentSpec
+from hotloop.data.layout import Layout
 from hotloop.envs.make import make_env
 from hotloop.envs.serial import SerialVectorEnv
 from hotloop.errors import TargetError
@@ -89,33 +91,19 @@ class PPOSettings:
         return self.num_envs * self.fragment_steps
 
 
-@dataclass(frozen=True)
-class Fragment:
-    """T steps of B envs, allocated once and written over in every iteration."""
-
-    obs: Array  # (T, B, ...)
-    action: Array  # (T, B, ...)
-    log_prob: Array  # (T, B), of the policy that acted
-    value: Array  # (T, B), the critic's of obs
-    reward: Array  # (T, B)
-    terminated: Array  # (T, B)
-    truncated: Array  # (T, B)
-    final_obs: Array  # (T, B, ...), the observation arrived at; meaningful where truncated
-
-    @classmethod
-    def empty(cls, length: int, obs: Array, action: Array) -> "Fragment":
-        """Room for `length` steps like the given ones, (B, ...) each."""
-        shape = (length, len(obs))
-        return cls(
-            obs=np.zeros((length, *obs.shape), np.float32),
-            action=np.zeros((length, *action.shape), action.dtype),
-            log_prob=np.zeros(shape, np.float32),
-            value=np.zeros(shape, np.float32),
-            reward=np.zeros(shape, np.float32),
-            terminated=np.zeros(shape, np.bool_),
-            truncated=np.zeros(shape, np.bool_),
-            final_obs=np.zeros((length, *obs.shape), np.float32),
+def fragment_for(settings: PPOSettings, obs: Array, action: Array) -> Fragment:
+    """Room for observations and actions like these, (B, ...) each, in the learner's precision."""
+    number = Layout(np.dtype(np.float32), ())
+    return Fragment.empty(
+        FragmentSpec(
+            steps=settings.fragment_steps,
+            envs=settings.num_envs,
+            obs=Layout(np.dtype(np.float32), obs.shape[1:]),
+            action=Layout(action.dtype, action.shape[1:]),
+            reward=number,
+            extras=(("log_prob", number), ("value", number)),
         )
+    )
 
 
 @dataclass
@@ -133,7 +121,9 @@ class PPO:
     def __init__(self, settings: PPOSettings) -> None:
         self.settings = s = settings
         torch.set_num_threads(s.torch_threads)
-        self.envs = SerialVectorEnv([partial(make_env, s.env_id)] * s.num_envs)
+        self.envs = SerialVectorEnv(
+            [partial(make_env, s.env_id)] * s.num_envs, autoreset_mode="same_step"
+        )
         self.policy = ActorCritic(
             self.envs.single_observation_space,
             self.envs.single_action_space,
@@ -144,7 +134,7 @@ class PPO:
         self.rng = np.random.default_rng(s.seed)
         self.progress = Progress(self.envs.reset(seed=s.seed)[0])
         example = self.policy.greedy(self.progress.obs)
-        self.fragment = Fragment.empty(s.fragment_steps, self.progress.obs, example)
+        self.fragment = fragment_for(s, self.progress.obs, example)
         self.act = stage("act", self._act, effect="stateful")
         self.env_step = stage("env step", self._env_step, effect="stateful")
         # The fragment is state, not declared as written: to replay a copy of it costs three times
@@ -161,27 +151,32 @@ class PPO:
         return action, log_prob, value
 
     def _env_step(self, action: Array) -> tuple[Array, Array, Array, Array, dict[int, Array]]:
-        """The next observations, rewards, endings, and where the truncated episodes arrived."""
+        """The next observations, rewards, endings, and where the episodes that ended arrived."""
         obs, reward, terminated, truncated, infos = self.envs.step(self.policy.for_env(action))
-        cut = np.flatnonzero(truncated).tolist() if truncated.any() else ()
-        return obs, reward, terminated, truncated, {b: infos["final_obs"][b] for b in cut}
+        over = terminated | truncated
+        ended = np.flatnonzero(over).tolist() if over.any() else ()
+        return obs, reward, terminated, truncated, {b: infos["final_obs"][b] for b in ended}
 
-    def _store(self, t: int, final_obs: dict[int, Array], **step: Array) -> None:
-        """Write step t of every env into the fragment."""
-        for name, array in step.items():
-            getattr(self.fragment, name)[t] = array
-        for b, obs in final_obs.items():
-            self.fragment.final_obs[t, b] = obs
+    def _store(self, t: int, obs: Array, final_obs: dict[int, Array], **step: Any) -> None:
+        """Write step t of every env into the fragment; `obs` is where it starts."""
+        if t == 0:
+            self.fragment.begin(obs)
+        self.fragment.write(t, **step)
+        for b, arrived in final_obs.items():
+            self.fragment.end(t, b, arrived)
 
     def _advantages(self, obs: Array) -> tuple[Array, Array]:
         """Advantages and returns (T, B); `obs` (B, ...) is where the fragment ends."""
         f = self.fragment
-        next_value = np.concatenate((f.value[1:], self.policy.outputs(obs)[1][None]))
-        if f.truncated.any():  # cut, not over: what would have come is what the critic expects
-            next_value[f.truncated] = self.policy.outputs(f.final_obs[f.truncated])[1]
+        value = f.extras["value"]
+        next_value = np.concatenate((value[1:], self.policy.outputs(obs)[1][None]))
+        t, b = f.final_t, f.final_b
+        cut = f.truncated[t, b]
+        if cut.any():  # cut, not over: what would have come is what the critic expects
+            next_value[t[cut], b[cut]] = self.policy.outputs(f.final_obs[cut])[1]
         gamma, lambda_ = self.settings.gamma, self.settings.gae_lambda
         return gae(
-            f.reward, f.value, next_value, f.terminated, f.truncated, gamma=gamma, lambda_=lambda_
+            f.reward, value, next_value, f.terminated, f.truncated, gamma=gamma, lambda_=lambda_
         )
 
     def _update(self, advantage: Array, return_: Array) -> dict[str, float]:
@@ -195,7 +190,7 @@ class PPO:
         obs = f.obs.reshape(s.batch_steps, -1)
         batch = [torch.from_numpy(obs)] + [
             torch.from_numpy(a.reshape(s.batch_steps, *a.shape[2:]))
-            for a in (f.action, f.log_prob, advantage, return_)
+            for a in (f.action, f.extras["log_prob"], advantage, return_)
         ]
         for _ in range(s.epochs):
             for part in self._parts(batch):
@@ -251,14 +246,14 @@ class PPO:
             next_obs, reward, terminated, truncated, final_obs = self.env_step(action)
             self.store(
                 t,
+                obs,
                 final_obs,
-                obs=obs,
                 action=action,
-                log_prob=log_prob,
-                value=value,
                 reward=reward,
                 terminated=terminated,
                 truncated=truncated,
+                next_obs=next_obs,
+                extras={"log_prob": log_prob, "value": value},
             )
             obs = next_obs
         advantage, return_ = self.advantages(obs)

@@ -11,7 +11,6 @@ import itertools
 import mmap
 import os
 import struct
-import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from hotloop.errors import StageError
 from hotloop.loop.arm import Arm
 from hotloop.loop.clock import Clock, RealClock
 from hotloop.loop.gpu import GpuTimer
+from hotloop.loop.memory import open_memory
 
 if TYPE_CHECKING:
     from hotloop.loop.stage import Stage
@@ -76,7 +76,7 @@ class Board:
     def __init__(self, clock: Clock | None = None, path: str | None = None) -> None:
         self.clock: Clock = clock or RealClock()
         self.owner = path is None
-        self._fd = _open_memory() if path is None else os.open(path, os.O_RDWR)
+        self._fd = open_memory("hotloop-board") if path is None else os.open(path, os.O_RDWR)
         if self.owner:
             os.ftruncate(self._fd, _TOTAL_BYTES)
         self._map = mmap.mmap(self._fd, _TOTAL_BYTES)
@@ -333,11 +333,3 @@ def _after_fork_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-def _open_memory() -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("hotloop-board", os.MFD_CLOEXEC)
-    fd, path = tempfile.mkstemp(prefix="hotloop-board-")
-    os.unlink(path)  # noqa: PTH108
-    return fd

@@ -4,15 +4,17 @@ Each function prints one kind of run. Nothing is computed here but how wide a co
 the page says too are those of `hotloop.report.statements`.
 """
 
-from rich.console import Console
+from rich.bar import Bar
+from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from hotloop.benchmark.backends import BackendTable
 from hotloop.benchmark.noise import Interval
 from hotloop.benchmark.summary import Figure, Summary, Unknown
 from hotloop.loop.host import describe
 from hotloop.loop.run import Run
-from hotloop.report import statements
+from hotloop.report import backends, statements
 from hotloop.report.numbers import (
     Form,
     bytes_,
@@ -29,6 +31,8 @@ from hotloop.report.numbers import (
 from hotloop.report.statements import Amount, Name, NamedFigure, Sentence
 from hotloop.simplify.deepen import Level
 from hotloop.simplify.verdict import Verdict
+
+_BAR = 32  # characters, of the longest bar
 
 
 def print_benchmark(console: Console, summary: Summary, run: Run) -> None:
@@ -137,6 +141,22 @@ def print_compared(console: Console, runs: list[tuple[Run, Summary]]) -> None:
     console.print(table)
 
 
+def print_backends(console: Console, table: BackendTable, run: Run) -> None:
+    """Which backend is best and what auto chose; then every variant, with its rate as a bar."""
+    title = f"[bold]{escape(table.env_id)}[/]  {table.num_envs} envs  {describe(run.host)}"
+    console.print(title, highlight=False)
+    console.print(f"[bold]best[/]   {_marked(backends.best(table))}", highlight=False)
+    auto = backends.auto(table)
+    if auto is not None:
+        console.print(f"[bold]auto[/]   {_marked(auto)}", highlight=False)
+    console.print()
+    console.print(_backend_table(table))
+    console.print(f"[dim]{backends.measured(table)}[/]", highlight=False)
+    if table.choice is not None:
+        console.print(f"[dim]auto: {escape(table.choice)}[/]", highlight=False)
+    _print_warnings(console, table.warnings)
+
+
 def _plain_table() -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold", no_wrap=True)
@@ -168,6 +188,41 @@ def _stage_table(summary: Summary) -> Table:
             figure(stage.bytes_per_iteration, bytes_, why=False),
         )
     return table
+
+
+def _backend_table(table: BackendTable) -> Table:
+    shown = Table(box=None, pad_edge=False, header_style="bold")
+    for name, justify in (
+        ("backend", "left"),
+        ("workers", "right"),
+        ("envs each", "right"),
+        ("SPS", "right"),
+        ("to serial", "right"),
+        ("", "left"),
+    ):
+        shown.add_column(name, justify=justify, no_wrap=name != "")  # type: ignore[arg-type]
+    rates = [row.sps.value for row in table.rows if isinstance(row.sps, Interval)]
+    for k, row in enumerate(table.rows):
+        style = "bold green" if k == table.best else "yellow" if k in table.equals else ""
+        bar: RenderableType = ""
+        if isinstance(row.sps, Interval):
+            bar = Bar(max(rates), 0, row.sps.value, width=_BAR, color="green" if style else "blue")
+        elif isinstance(row.sps, Unknown):
+            bar = f"[dim]{escape(row.sps.why)}[/]"
+        shown.add_row(
+            escape(backends.series_name(row)),
+            _count(row.num_workers),
+            _count(row.envs_per_worker),
+            figure(row.sps, why=False),
+            figure(row.to_serial, factor, why=False),
+            bar,
+            style=style,
+        )
+    return shown
+
+
+def _count(number: int | None) -> str:
+    return "-" if number is None else str(number)
 
 
 def _bytes_unknown(summary: Summary) -> list[NamedFigure]:

@@ -16,12 +16,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from hotloop.errors import RunError
 from hotloop.loop.host import describe
 from hotloop.loop.run import Run
+from hotloop.report.sections.backends import backends_section
 from hotloop.report.sections.benchmark import benchmark_section, compared_rows
 from hotloop.report.sections.section import Section
 from hotloop.report.sections.simplify import simplify_section
 from hotloop.report.sections.train import train_section
 
-_VERBS = ("simplify", "benchmark", "train")  # the order of the story
+_VERBS = ("simplify", "benchmark", "backends", "train")  # the order of the story
 
 
 def write_html(runs: Sequence[Run], path: Path) -> Path:
@@ -87,4 +88,6 @@ def _section(key: str, run: Run, runs: Sequence[Run], colours: Mapping[str, int]
         return simplify_section(key, run, colours, with_timeline=not better)
     if run.verb == "benchmark":
         return benchmark_section(key, run, colours)
+    if run.verb == "backends":
+        return backends_section(key, run)
     return train_section(key, run)

@@ -1,0 +1,1 @@
+"""Envs of other packages behind Gymnasium's vector contract, imported only when used."""

@@ -1,0 +1,189 @@
+"""Stable-Baselines3's vector envs, class for class, on the engines here.
+
+    from hotloop.envs.adapters.stable_baselines3 import SubprocVecEnv
+
+    envs = make_vec_env("CartPole-v1", n_envs=64, vec_env_cls=SubprocVecEnv)
+
+Algorithms and wrappers of Stable-Baselines3 run on them unchanged. They keep its ways: an env that
+ends is reset at once, its last observation is `terminal_observation` in its info, infos are a list
+of dicts. What differs: a process holds many envs, and step data lies in shared memory.
+"""
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+from stable_baselines3.common.vec_env import VecEnv
+
+from hotloop.data.layout import Tree
+from hotloop.envs.adapters.numbered import NumberedEnv
+from hotloop.envs.infos import split_infos
+from hotloop.envs.placement import whole_cores
+from hotloop.envs.process import ProcessVectorEnv
+from hotloop.envs.serial import SerialVectorEnv
+from hotloop.envs.vector import VectorEnv
+
+EnvFns = Sequence[Callable[[], gymnasium.Env[Any, Any]]]
+Indices = int | Iterable[int] | None
+Infos = list[dict[str, Any]]
+Step = tuple[Tree, NDArray[np.float32], NDArray[np.bool_], Infos]
+
+
+class _VecEnv(VecEnv):
+    """Stable-Baselines3's contract over a same-step engine of numbered envs."""
+
+    def __init__(self, engine: VectorEnv) -> None:
+        self._engine = engine
+        self._everyone = np.arange(engine.num_envs)
+        super().__init__(
+            engine.num_envs, engine.single_observation_space, engine.single_action_space
+        )
+        own = engine.metadata
+        self.metadata = {key: own[key] for key in own if key != "autoreset_mode"}
+
+    def reset(self) -> Tree:
+        """Start an episode in every env, with the seeds and options set before, once."""
+        engine = self._engine
+        engine.drain()  # a step that nobody waited for
+        self.reset_infos = [{} for _ in range(self.num_envs)]
+        obs: Tree = None
+        for options, mask in _alike(self._options):
+            given: dict[str, Any] = {**options, "reset_mask": mask}
+            obs, infos = engine.reset(seed=self._seeds, options=given)
+            for i, info in enumerate(split_infos(infos, self.num_envs)):
+                if mask[i]:
+                    self.reset_infos[i] = info
+        self._reset_seeds()
+        self._reset_options()
+        return obs
+
+    def step_async(self, actions: NDArray[Any]) -> None:
+        """Begin a step; `step_wait` gives what came of it."""
+        self._engine.send(actions, self._everyone)
+
+    def step_wait(self) -> Step:
+        """Observations, rewards (float32), which are over, and infos; of new episodes where over.
+
+        Raises: what an env raised, with a note that says which.
+        """
+        obs, reward, terminated, truncated, told = self._engine.recv(self._everyone)
+        del told["env_id"]
+        over = terminated | truncated
+        infos = split_infos(told, self.num_envs) if told else [{} for _ in range(self.num_envs)]
+        for i in np.flatnonzero(over).tolist():
+            begins = infos[i]
+            infos[i] = begins.pop("final_info", {})
+            last = begins.pop("final_obs")
+            infos[i]["terminal_observation"] = last
+            self.reset_infos[i] = begins
+        for info, cut in zip(infos, (truncated & ~terminated).tolist(), strict=True):
+            info["TimeLimit.truncated"] = cut
+        return obs, reward.astype(np.float32), over, infos
+
+    def close(self) -> None:
+        """Close every env. Idempotent."""
+        self._engine.close()
+
+    def get_images(self) -> Sequence[NDArray[Any] | None]:
+        """A picture of every env; None without `render_mode="rgb_array"`."""
+        if self.render_mode != "rgb_array":
+            warnings.warn(
+                f"The render mode is {self.render_mode}, but this method assumes it is "
+                "`rgb_array` to obtain images.",
+                stacklevel=2,
+            )
+            return [None] * self.num_envs
+        return list(self._engine.render())
+
+    def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
+        """An attribute of some envs."""
+        return self._ask("read", indices, attr_name)
+
+    def set_attr(self, attr_name: str, value: Any, indices: Indices = None) -> None:
+        """Set an attribute of the outermost wrapper of some envs."""
+        self._ask("write", indices, attr_name, value)
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
+    ) -> list[Any]:
+        """What a method of some envs returns."""
+        return self._ask("ask", indices, method_name, method_args, method_kwargs)
+
+    def env_is_wrapped(
+        self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: Indices = None
+    ) -> list[bool]:
+        """Whether some envs have a wrapper of a class."""
+        return self._ask("is_wrapped", indices, wrapper_class)
+
+    def _ask(self, what: str, indices: Indices, *args: Any) -> list[Any]:
+        numbers = [range(self.num_envs)[i] for i in self._get_indices(indices)]
+        answers = self._engine.call(what, numbers, *args)
+        return [answers[i] for i in numbers]
+
+
+class DummyVecEnv(_VecEnv):
+    """`stable_baselines3.common.vec_env.DummyVecEnv`: envs of this process.
+
+    Raises: ValueError if functions give the same env.
+    """
+
+    def __init__(self, env_fns: EnvFns) -> None:
+        engine = SerialVectorEnv(_numbered(env_fns), autoreset_mode="same_step")
+        self.envs = [env.env for env in engine.envs if isinstance(env, NumberedEnv)]
+        if len({id(env.unwrapped) for env in self.envs}) != len(self.envs):
+            engine.close()
+            raise ValueError(
+                "You tried to create multiple environments, but the function to create them "
+                "returned the same instance instead of creating different objects: expected a "
+                "function that makes an env at every call, not `lambda: env`"
+            )
+        super().__init__(engine)
+
+
+class SubprocVecEnv(_VecEnv):
+    """`stable_baselines3.common.vec_env.SubprocVecEnv`: envs of other processes.
+
+    num_workers: processes; one for each usable core if None.
+    """
+
+    def __init__(
+        self, env_fns: EnvFns, start_method: str | None = None, *, num_workers: int | None = None
+    ) -> None:
+        super().__init__(
+            ProcessVectorEnv(
+                _numbered(env_fns),
+                num_workers=num_workers or min(whole_cores(), len(env_fns)),
+                autoreset_mode="same_step",
+                context=start_method,
+            )
+        )
+
+
+def _numbered(env_fns: EnvFns) -> EnvFns:
+    return [partial(NumberedEnv, fn, i) for i, fn in enumerate(env_fns)]
+
+
+def _alike(
+    options: Sequence[dict[str, Any]],
+) -> list[tuple[dict[str, Any], NDArray[np.bool_]]]:
+    """Options with the mask of the envs that have the same."""
+    groups: list[tuple[dict[str, Any], NDArray[np.bool_]]] = []
+    for i, own in enumerate(options):
+        for known, mask in groups:
+            if known is own or _is_equal(known, own):
+                mask[i] = True
+                break
+        else:
+            groups.append((own, np.arange(len(options)) == i))
+    return groups
+
+
+def _is_equal(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    try:
+        return bool(one == other)
+    except ValueError:  # arrays among them
+        return False

@@ -1,0 +1,265 @@
+"""Which backend is fastest for an env: a measurement, not a belief.
+
+One env is stepped in a process of its own, to learn what a step takes, how it varies, how much of
+it is work and how much is waiting, and how large an observation is. From that follows what each
+backend would need for a step of all envs. Where two come close, both are built and race.
+"""
+
+import multiprocessing
+import resource
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import VectorEnv as AnyVectorEnv
+
+from hotloop.data.layout import Layout
+from hotloop.envs.crew import pickled
+from hotloop.envs.placement import whole_cores
+from hotloop.envs.process import ProcessVectorEnv
+from hotloop.envs.serial import SerialVectorEnv
+from hotloop.envs.vector import VectorEnv
+from hotloop.errors import WorkerError
+
+PROBE_S = 0.6
+RACE_S = 0.25  # for each of two that come close
+CLOSE = 0.5  # a race is run where the second is expected to need at most so much more
+# A step of all envs in workers costs this beside the envs' own steps: signals both ways, and the
+# copies into shared memory and out of it. Measured on two cores; races correct what they can.
+SIGNAL_S = 50e-6
+BYTES_PER_S = 4e9
+MAX_WAITING_WORKERS = 256
+WAITS = 0.2  # an env that gives its core away less often a step is work
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What one env is like. `steps` is 1, or the envs that its vector env steps at once."""
+
+    step_s: float  # median
+    late_step_s: float  # 95th percentile
+    busy: float  # the share of a step that is work of a processor
+    obs_bytes: int
+    make_s: float
+    steps: int
+    is_vector: bool = False  # the env is a vector env, which only workers can carry
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A backend with its workers, and what a step of all envs would need, in seconds."""
+
+    backend: str
+    num_workers: int
+    expected_s: float
+    measured_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What `auto` chose, and from what."""
+
+    backend: str
+    num_workers: int | None
+    envs_per_worker: int
+    probe: Probe
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def reason(self) -> str:
+        """The choice in one sentence."""
+        p = self.probe
+        kind = "work" if p.busy > 0.5 else "waiting"
+        where = {
+            "serial": "in this process",
+            "process": f"in {self.num_workers} worker processes, {self.envs_per_worker} envs each",
+            "ray": f"in {self.num_workers} Ray actors, {self.envs_per_worker} envs each",
+        }[self.backend]
+        others = ", ".join(
+            f"{c.backend}{f' x {c.num_workers}' if c.backend != 'serial' else ''} "
+            f"{(c.measured_s or c.expected_s) * 1e3:.3g} ms"
+            f"{' measured' if c.measured_s else ' expected'}"
+            for c in self.candidates
+        )
+        return (
+            f"envs run {where}: a step takes {p.step_s * 1e6:.3g} µs (95th percentile "
+            f"{p.late_step_s * 1e6:.3g}), mostly {kind}, an observation {p.obs_bytes:,} bytes; "
+            f"a step of all: {others}"
+        )
+
+
+def choose(fns: Sequence[Callable[[], Any]], settings: dict[str, Any]) -> Choice:
+    """Measure for at most two seconds, and choose; says why on standard error.
+
+    Raises: what making or stepping the env raises; WorkerError if it takes its process along.
+    """
+    probe = probe_env(fns[0], settings.get("context"))
+    asked = settings.get("num_workers")
+    candidates = expect(probe, len(fns), whole_cores(), settings.get("splits") or 1, asked)
+    rivals = list({candidate.backend: candidate for candidate in reversed(candidates)}.values())
+    rivals.sort(key=lambda candidate: candidate.expected_s)  # the best of each backend
+    affordable = probe.make_s * len(fns) < RACE_S
+    if affordable and len(rivals) > 1 and _are_close(*rivals[:2]):
+        raced = _race(fns, rivals[:2])
+        candidates = raced + [other for other in candidates if other not in rivals[:2]]
+    best = candidates[0]
+    workers = None if best.backend == "serial" else best.num_workers
+    choice = Choice(
+        best.backend, workers, -(-len(fns) // best.num_workers), probe, tuple(candidates)
+    )
+    print(f"hotloop: {choice.reason}", file=sys.stderr)
+    return choice
+
+
+def expect(
+    probe: Probe, num_makers: int, cores: int, splits: int = 1, asked: int | None = None
+) -> list[Candidate]:
+    """What each backend would need for a step of all envs, best first.
+
+    Work of W workers shares the cores; waiting does not. asked: the only number of workers to
+    consider. One process is left out where workers are asked for.
+    """
+    work, rest = probe.step_s * probe.busy, probe.step_s * (1 - probe.busy)
+    copies = 2 * num_makers * probe.steps * probe.obs_bytes / BYTES_PER_S
+    most = num_makers // splits
+    if asked is not None:
+        numbers = [asked]
+    else:
+        numbers = sorted({min(most, n) for n in (cores, 2 * cores, MAX_WAITING_WORKERS, most)})
+        numbers = [n for n in numbers if n <= max(cores, MAX_WAITING_WORKERS)]
+    candidates = []
+    for workers in numbers:
+        each = -(-num_makers // workers)
+        # A batch waits for its slowest worker, and the sum of many steps varies less than one.
+        late = (probe.late_step_s - probe.step_s) / max(1.0, each**0.5)
+        seconds = each * rest + num_makers * work / min(workers, cores) + max(0.0, late)
+        signals = SIGNAL_S * (1 + workers / (4 * cores))
+        candidates.append(Candidate("process", workers, seconds + signals + copies))
+    if asked is None and not probe.is_vector:
+        candidates.append(Candidate("serial", 1, num_makers * probe.step_s + copies / 2))
+    return sorted(candidates, key=lambda candidate: candidate.expected_s)
+
+
+def probe_env(fn: Callable[[], Any], context: str | None = None) -> Probe:
+    """Make one env in a process of its own, and step it with random actions."""
+    processes: Any = multiprocessing.get_context(context)
+    forks = processes.get_start_method() == "fork"
+    ours, theirs = processes.Pipe(duplex=False)
+    process = processes.Process(
+        target=_probe, args=(theirs, fn if forks else pickled(fn)), daemon=True
+    )
+    process.start()
+    theirs.close()
+    try:
+        came, what = ours.recv()
+    except EOFError:
+        process.join()
+        raise WorkerError(
+            f"vector env: the first env ended its process (exit code {process.exitcode}) while it "
+            "was measured: step one by hand to see why, or choose a backend yourself"
+        ) from None
+    finally:
+        ours.close()
+        process.join()
+        process.close()
+    if not came:
+        raise what
+    return what  # type: ignore[no-any-return]
+
+
+def steps_per_s(envs: AnyVectorEnv[Any, Any, Any], seconds: float) -> float:
+    """Env steps a second with random actions, over about `seconds`, after one step to warm up."""
+    envs.action_space.seed(0)
+    actions = [envs.action_space.sample() for _ in range(16)]
+    envs.reset(seed=0)
+    envs.step(actions[0])
+    start, steps = time.perf_counter(), 0
+    while (passed := time.perf_counter() - start) < seconds:
+        envs.step(actions[steps % 16])
+        steps += 1
+    return steps * envs.num_envs / passed
+
+
+def make_candidate(fns: Sequence[Callable[[], Any]], candidate: Candidate) -> VectorEnv:
+    """The vector env that a candidate stands for."""
+    if candidate.backend == "serial":
+        return SerialVectorEnv(fns)
+    return ProcessVectorEnv(fns, num_workers=candidate.num_workers)
+
+
+def _are_close(first: Candidate, second: Candidate) -> bool:
+    return second.expected_s < first.expected_s * (1 + CLOSE)
+
+
+def _race(fns: Sequence[Callable[[], Any]], racers: Sequence[Candidate]) -> list[Candidate]:
+    """Build two and let them take turns."""
+    envs = [make_candidate(fns, racer) for racer in racers]
+    rates: list[list[float]] = [[] for _ in racers]
+    try:
+        for _ in range(3):
+            for k, racer in enumerate(envs):
+                rates[k].append(steps_per_s(racer, RACE_S / 3))
+    finally:
+        for racing in envs:
+            racing.close()
+    raced = [
+        Candidate(r.backend, r.num_workers, r.expected_s, envs[k].num_envs / max(rates[k]))
+        for k, r in enumerate(racers)
+    ]
+    return sorted(raced, key=lambda candidate: candidate.measured_s or 0.0)
+
+
+def _probe(connection: Any, fn: Any) -> None:
+    import pickle
+
+    from hotloop.envs.worker import portable
+
+    try:
+        make = pickle.loads(fn) if isinstance(fn, bytes) else fn
+        make().close()  # the first one imports what it needs
+        start = time.perf_counter()
+        env = make()
+        made_s = time.perf_counter() - start
+        is_vector = isinstance(env, AnyVectorEnv)
+        steps = env.num_envs if is_vector else 1
+        space = env.single_observation_space if is_vector else env.observation_space
+        env.action_space.seed(0)
+        env.reset(seed=0)
+        times: list[float] = []
+        end = time.perf_counter() + PROBE_S
+        before, begin = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+        while not times or (time.perf_counter() < end and len(times) < 20_000):
+            action = env.action_space.sample()
+            start = time.perf_counter()
+            _, _, terminated, truncated, _ = env.step(action)
+            times.append(time.perf_counter() - start)
+            if not is_vector and (terminated or truncated):
+                env.reset()
+        passed = time.perf_counter() - begin
+        after = resource.getrusage(resource.RUSAGE_SELF)
+        work = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        # Who waits gives the core away; on a busy machine it is also taken away, which is no
+        # waiting of the env's.
+        waits = (after.ru_nvcsw - before.ru_nvcsw) / len(times)
+        busy = 1.0 if waits < WAITS else min(1.0, work / passed)
+        env.close()
+        step_s, late_s = np.quantile(times, [0.5, 0.95])
+        connection.send(
+            (
+                True,
+                Probe(
+                    float(step_s),
+                    float(late_s),
+                    busy,
+                    Layout.of(space).nbytes(1),
+                    made_s,
+                    steps,
+                    is_vector,
+                ),
+            )
+        )
+    except BaseException as error:
+        connection.send((False, portable(error)))

@@ -1,0 +1,94 @@
+"""Where workers run: their cores, and how many threads their libraries may start."""
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from hotloop.loop.host import usable_cores
+
+_NODES = Path("/sys/devices/system/node")
+_THREAD_SETTINGS = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+
+
+def place(num_workers: int, nodes: Sequence[frozenset[int]]) -> list[frozenset[int] | None]:
+    """The cores of each worker: neighbours on one memory node; None for any.
+
+    A worker keeps to one core where every worker can have one, else to its node: the rows that it
+    writes are in that node's memory, for it is the first to touch them. On a single node that
+    holds only where there are as many workers as cores. Left to itself the scheduler then puts two
+    of them on the core that the driver does not look busy on: 0.9 instead of 1.6 times the speed
+    of one process, on two cores, for some 60 ms after each pause.
+    """
+    nodes = [node for node in nodes if node]
+    if len(nodes) < 2:
+        cores = sorted(nodes[0]) if nodes else []
+        if len(cores) != num_workers:
+            return [None] * num_workers
+        return [frozenset([core]) for core in cores]
+    placed: list[frozenset[int] | None] = []
+    for number, node in enumerate(nodes):
+        part = share(num_workers, len(nodes), number)
+        here = part.stop - part.start
+        cores = sorted(node)
+        placed += [
+            frozenset([cores[k]]) if num_workers <= sum(map(len, nodes)) and here <= len(cores)
+            else node
+            for k in range(here)
+        ]  # fmt: skip
+    return placed
+
+
+def memory_nodes() -> list[frozenset[int]]:
+    """The usable cores of each memory node of this machine."""
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    nodes = []
+    for path in sorted(_NODES.glob("node[0-9]*/cpulist")):
+        nodes.append(frozenset(parse_cores(path.read_text()) & usable))
+    return nodes or [frozenset(usable)]
+
+
+def parse_cores(text: str) -> set[int]:
+    """The cores of a list such as `0-3,8`."""
+    cores: set[int] = set()
+    for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
+        cores.update(range(int(first), int(last or first) + 1))
+    return cores
+
+
+def whole_cores() -> int:
+    """Cores that this process and its children may use at once: at least one."""
+    return max(1, int(usable_cores()))
+
+
+def pin(cores: frozenset[int]) -> None:
+    """Keep this process on these cores."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)
+
+
+def limit_threads(threads: int) -> None:
+    """Let numerical libraries use so many threads in this process: workers share the cores.
+
+    Those loaded later read the environment; torch and OpenCV, where loaded, are told.
+    """
+    for name in _THREAD_SETTINGS:
+        os.environ[name] = str(threads)
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_num_threads(threads)
+    if (cv2 := sys.modules.get("cv2")) is not None:
+        cv2.setNumThreads(threads)
+
+
+def share(num: int, workers: int, worker: int) -> slice:
+    """A worker's part of `num` things; the first have one more where it does not divide."""
+    size, more = divmod(num, workers)
+    start = worker * size + min(worker, more)
+    return slice(start, start + size + (worker < more))

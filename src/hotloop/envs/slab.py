@@ -1,0 +1,371 @@
+"""What a worker carries: slabs, neighbouring envs that are stepped together.
+
+A slab is a group of envs, or one vector env of anybody's: a native one (EnvPool, an env's
+`vector_entry_point`), or another pool.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+
+from hotloop.data.layout import Layout, Tree, leaves, tree_map
+from hotloop.envs.actions import action_splitter
+from hotloop.envs.group import EnvGroup, EnvInfos, Results, reward_shape
+from hotloop.envs.infos import split_infos
+from hotloop.envs.vector import Table, expect_equal_spaces
+from hotloop.errors import TargetError
+
+
+class Facts:
+    """What a driver has to know of the envs that it does not hold."""
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any],
+        autoreset_mode: AutoresetMode,
+    ) -> None:
+        self.is_vector = isinstance(env, gymnasium.vector.VectorEnv)
+        self.observation_space: spaces.Space[Any]
+        self.action_space: spaces.Space[Any]
+        self.reward_shape: tuple[int, ...] = ()
+        if isinstance(env, gymnasium.vector.VectorEnv):
+            self.observation_space = env.single_observation_space
+            self.action_space = env.single_action_space
+        else:
+            self.observation_space, self.action_space = env.observation_space, env.action_space
+            self.reward_shape = reward_shape(env)
+        self.metadata = {**env.metadata, "autoreset_mode": autoreset_mode}
+        self.render_mode = env.render_mode
+        self.spec = env.spec
+        self.autoreset_mode = autoreset_mode
+
+    def expect_mode(self, mode: AutoresetMode | None) -> None:
+        """Refuse an autoreset mode that was asked for and that vector envs carried do not have.
+
+        Raises: TargetError.
+        """
+        if mode is not None and self.autoreset_mode != mode:
+            raise TargetError(
+                f"vector env: autoreset_mode: expected {mode.value}, but the vector envs carried "
+                f"have {self.autoreset_mode.value}; make them so, or leave it out"
+            )
+
+    def expect_like(self, other: "Facts", num: int) -> None:
+        """Refuse env `num` where it is not like env 0, whose facts are `other`.
+
+        Raises: TargetError.
+        """
+        expect_equal_spaces(
+            num,
+            (other.observation_space, other.action_space),
+            (self.observation_space, self.action_space),
+        )
+        for what in ("is_vector", "autoreset_mode", "reward_shape"):
+            expected, got = getattr(other, what), getattr(self, what)
+            if expected != got:
+                raise TargetError(
+                    f"vector env: env {num}: {what}: expected env 0's, {expected}, got {got}"
+                )
+
+
+class Slab(ABC):
+    """Envs in rows `first` to `first + num_envs - 1` of a table, stepped together."""
+
+    first: int
+    num_envs: int
+    facts: Facts
+    table: Table
+
+    @abstractmethod
+    def reset(
+        self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
+    ) -> EnvInfos:
+        """Start an episode in these rows, counted within the slab; writes the table."""
+
+    @abstractmethod
+    def step(self, actions: Tree) -> EnvInfos:
+        """One step of all, with a batch of actions; writes the table."""
+
+    @abstractmethod
+    def step_one(self, row: int, actions: Tree) -> EnvInfos:
+        """One step of one row, with the batch of actions that all have; writes the table."""
+
+    @abstractmethod
+    def step_given(self, row: int | None, actions: Sequence[Any]) -> EnvInfos:
+        """One step of all, or of one row, with actions as they are; writes the table."""
+
+    @abstractmethod
+    def restore(self, seeds: Sequence[int], lost: Sequence[int], over: Sequence[int]) -> None:
+        """Begin anew after a worker's end: rows whose episode it took along, rows that rest."""
+
+    @abstractmethod
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """An attribute of every env, or what its method returns."""
+
+    @abstractmethod
+    def set_attr(self, name: str, values: Sequence[Any]) -> None:
+        """Set an attribute, one value an env."""
+
+    @abstractmethod
+    def render(self) -> list[Any]:
+        """What every env renders."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the envs. Idempotent."""
+
+
+class GroupSlab(Slab):
+    """A group of single envs."""
+
+    def __init__(
+        self,
+        env_fns: Sequence[Callable[[], gymnasium.Env[Any, Any]]],
+        autoreset_mode: AutoresetMode,
+        first: int,
+    ) -> None:
+        self.group = EnvGroup(env_fns, autoreset_mode, first)
+        self.first, self.num_envs = first, len(env_fns)
+        try:
+            env, *others = self.group.made
+            for num, other in enumerate(others, first + 1):
+                expect_equal_spaces(
+                    num,
+                    (env.observation_space, env.action_space),
+                    (other.observation_space, other.action_space),
+                )
+        except TargetError:
+            self.close()
+            raise
+        self.facts = Facts(env, autoreset_mode)
+        self._split = action_splitter(env.action_space)
+
+    def reset(
+        self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
+    ) -> EnvInfos:
+        """See `Slab`."""
+        told: EnvInfos = []
+        for row, seed in zip(rows, seeds, strict=True):
+            told += self._write(row, self.group.reset([row], [seed], options))
+        return told
+
+    def step(self, actions: Tree) -> EnvInfos:
+        """See `Slab`."""
+        return self._write(0, self.group.step(self._split(actions)))
+
+    def step_one(self, row: int, actions: Tree) -> EnvInfos:
+        """See `Slab`."""
+        (action,) = self._split(tree_map(lambda leaf: leaf[row : row + 1], actions))
+        return self._write(row, self.group.step_one(row, action))
+
+    def step_given(self, row: int | None, actions: Sequence[Any]) -> EnvInfos:
+        """See `Slab`."""
+        if row is None:
+            return self._write(0, self.group.step(actions))
+        return self._write(row, self.group.step_one(row, actions[0]))
+
+    def restore(self, seeds: Sequence[int], lost: Sequence[int], over: Sequence[int]) -> None:
+        """See `Slab`."""
+        known = {row: self.table.layout.row(self.table.obs, self.first + row) for row in lost}
+        started = [*lost, *over]
+        self.group.reset(started, [seeds[row] for row in started], None)
+        for row in lost:
+            self.group.lose(row, known[row])
+        for row in over:
+            self.group.await_reset(row)
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """See `Slab`."""
+        return self.group.call(name, *args, **kwargs)
+
+    def set_attr(self, name: str, values: Sequence[Any]) -> None:
+        """See `Slab`."""
+        self.group.set_attr(name, values)
+
+    def render(self) -> list[Any]:
+        """See `Slab`."""
+        return self.group.render()
+
+    def close(self) -> None:
+        """See `Slab`."""
+        self.group.close()
+
+    def _write(self, row: int, results: Results) -> EnvInfos:
+        self.table.write(self.first + row, results)
+        return [(row + k, info) for k, info in results.infos] if row else results.infos
+
+
+class VectorSlab(Slab):
+    """One vector env of anybody's; it is stepped as a whole."""
+
+    def __init__(self, envs: gymnasium.vector.VectorEnv[Any, Any, Any], first: int) -> None:
+        self.envs = envs
+        self.first, self.num_envs = first, envs.num_envs
+        mode = envs.metadata.get("autoreset_mode")
+        if not isinstance(mode, AutoresetMode):
+            envs.close()
+            raise TargetError(
+                f"vector env: {type(envs).__qualname__}: expected metadata['autoreset_mode'] to be "
+                f"a gymnasium.vector.AutoresetMode, got {mode!r}; say there how it resets its envs"
+            )
+        self.facts = Facts(envs, mode)
+        self._layout = Layout.of(envs.single_observation_space)
+        self._instead_of_steps: list[Callable[[], EnvInfos]] = []
+        self._lost = np.zeros(envs.num_envs, np.bool_)  # rows whose episode is to be reported cut
+
+    def reset(
+        self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
+    ) -> EnvInfos:
+        """See `Slab`; seeds in a row are handed on as the first of them."""
+        if len(rows) < self.num_envs:
+            mask = np.zeros(self.num_envs, np.bool_)
+            mask[list(rows)] = True
+            options = {**(options or {}), "reset_mask": mask}
+        every: list[int | None] = [None] * self.num_envs
+        for row, seed in zip(rows, seeds, strict=True):
+            every[row] = seed
+        obs, infos = self.envs.reset(seed=_as_vector_seed(every, len(rows)), options=options)
+        if len(rows) == self.num_envs:
+            self._instead_of_steps = []
+        self._lost[list(rows)] = False
+        nothing = np.zeros(self.num_envs, np.bool_)
+        return self._write(obs, np.zeros(self.num_envs), nothing, nothing, infos)
+
+    def step(self, actions: Tree) -> EnvInfos:
+        """See `Slab`."""
+        return self._step(tree_map(np.array, actions))
+
+    def step_one(self, row: int, actions: Tree) -> EnvInfos:  # noqa: ARG002  # one of several slabs
+        """Never called: the driver sends whole slabs."""
+        raise AssertionError(f"row {row} of a vector env cannot be stepped alone")
+
+    def step_given(self, row: int | None, actions: Sequence[Any]) -> EnvInfos:  # noqa: ARG002
+        """See `Slab`; the driver gives whole slabs."""
+        layout = Layout.of(self.envs.single_action_space)
+        return self._step(layout.public(layout.stack(actions)))
+
+    def restore(self, seeds: Sequence[int], lost: Sequence[int], over: Sequence[int]) -> None:
+        """See `Slab`. All its envs begin anew together, so those that rested wait for the lost."""
+        if not lost and not over:
+            return
+        obs, infos = self.envs.reset(seed=seeds[0])
+        self._lost[:] = True
+        begin = partial(self._write_quiet, obs, infos)
+        if self.facts.autoreset_mode == AutoresetMode.SAME_STEP:
+            self._instead_of_steps = [lambda: self._report_lost() + begin()]
+        elif self.facts.autoreset_mode == AutoresetMode.NEXT_STEP:
+            self._instead_of_steps = [self._report_lost, begin]
+        else:
+            self._instead_of_steps = [self._report_lost]
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """See `Slab`."""
+        if hasattr(self.envs, "call"):
+            return list(self.envs.call(name, *args, **kwargs))
+        attribute = getattr(self.envs, name)
+        got = attribute(*args, **kwargs) if callable(attribute) else attribute
+        return [got] * self.num_envs
+
+    def set_attr(self, name: str, values: Sequence[Any]) -> None:
+        """See `Slab`."""
+        if hasattr(self.envs, "set_attr"):
+            self.envs.set_attr(name, list(values))
+        else:
+            setattr(self.envs, name, values[0])
+
+    def render(self) -> list[Any]:
+        """See `Slab`."""
+        frames = self.envs.render()
+        return [None] * self.num_envs if frames is None else list(frames)
+
+    def close(self) -> None:
+        """See `Slab`."""
+        self.envs.close()
+
+    def _step(self, batch: Tree) -> EnvInfos:
+        if self._instead_of_steps:
+            return self._instead_of_steps.pop(0)()
+        return self._write(*self.envs.step(batch))
+
+    def _report_lost(self) -> EnvInfos:
+        """A step that steps nothing: episodes are cut where they were last seen."""
+        table, rows = self.table, range(self.first, self.first + self.num_envs)
+        at = slice(rows.start, rows.stop)
+        table.reward[at], table.terminated[at], table.truncated[at] = 0.0, False, self._lost
+        lost = np.flatnonzero(self._lost).tolist()
+        told: EnvInfos = [(k, {"worker_restarted": True}) for k in lost]
+        if self.facts.autoreset_mode == AutoresetMode.SAME_STEP:
+            told += [
+                (k, {"final_obs": table.layout.row(table.obs, rows[k]), "final_info": {}})
+                for k in lost
+            ]
+        return told
+
+    def _write_quiet(self, obs: Tree, infos: dict[str, Any]) -> EnvInfos:
+        """The first observations of new episodes; in same-step mode the cut ones' flags stay."""
+        flags = self.table.truncated[self.first : self.first + self.num_envs]
+        same_step = self.facts.autoreset_mode == AutoresetMode.SAME_STEP
+        cut = flags.copy() if same_step else np.zeros_like(flags)
+        return self._write(obs, np.zeros(self.num_envs), np.zeros_like(flags), cut, infos)
+
+    def _write(
+        self, obs: Tree, reward: Any, terminated: Any, truncated: Any, infos: dict[str, Any]
+    ) -> EnvInfos:
+        rows = slice(self.first, self.first + self.num_envs)
+        table = self.table
+        for out, leaf in zip(leaves(table.obs), self._layout.arrays(obs), strict=True):
+            out[rows] = leaf
+        table.reward[rows], table.terminated[rows] = reward, terminated
+        table.truncated[rows] = truncated
+        if not infos:
+            return []
+        told = enumerate(split_infos(infos, self.num_envs))
+        return [(row, info) for row, info in told if info]
+
+
+def make_slabs(
+    fns: Sequence[Callable[[], Any]], autoreset_mode: AutoresetMode | None, first: int
+) -> list[Slab]:
+    """The slabs of some makers: one of all envs, or one for each vector env.
+
+    autoreset_mode: of single envs; next-step if None. Vector envs have their own.
+    Raises: TargetError for a maker of something else, or of both kinds.
+    """
+    try:
+        made = fns[0]()
+    except BaseException as error:
+        error.add_note(f"while making env {first}")
+        raise
+    if not isinstance(made, gymnasium.vector.VectorEnv):
+        again = iter([made])
+        rest: list[Callable[[], Any]] = [lambda: next(again), *fns[1:]]
+        return [GroupSlab(rest, autoreset_mode or AutoresetMode.NEXT_STEP, first)]
+    slabs: list[Slab] = [VectorSlab(made, first)]
+    for fn in fns[1:]:
+        first += slabs[-1].num_envs
+        made = fn()
+        if not isinstance(made, gymnasium.vector.VectorEnv):
+            raise TargetError(
+                "vector env: expected makers of vector envs only, as the first one is, got one "
+                f"that makes {type(made).__qualname__}"
+            )
+        slabs.append(VectorSlab(made, first))
+    return slabs
+
+
+def _as_vector_seed(seeds: Sequence[int | None], given: int) -> Any:
+    """What a vector env takes for these: none, the first of consecutive ones, or the list."""
+    first = seeds[0]
+    if all(seed is None for seed in seeds):
+        return None
+    if given == len(seeds) and all(
+        first is not None and seed == first + k for k, seed in enumerate(seeds)
+    ):
+        return first
+    return list(seeds)

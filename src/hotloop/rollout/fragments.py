@@ -1,0 +1,232 @@
+"""Fragments from many workers, first come first served; the policy is where the envs are.
+
+A worker that is asked for a fragment steps its envs alone until it is full: nothing waits for a
+message at a step, and nobody waits for the slowest. Two requests are with every worker, so that
+it goes on while an answer is fetched; more would only make the experience older.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Literal
+
+import cloudpickle
+
+from hotloop.data.fragment import Fragment
+from hotloop.errors import SettingError, WorkerError, expect_positive
+from hotloop.loop import stage
+from hotloop.rollout.process import ProcessWorkers
+from hotloop.rollout.steps import AnyVectorEnv, Counts, Policy
+from hotloop.rollout.transport import Died, Event, Workers
+from hotloop.rollout.worker import Failure, TakesWeights, Update, WorkerPlan
+
+IN_FLIGHT = 2  # requests with a worker: the one under way, and the one that comes next
+
+
+class FragmentCollector:
+    """Fragments of `num_workers` workers, each with a vector env and a copy of the policy.
+
+    make_envs: makes a worker's vector env, there. policy: as for `StepCollector`; it is pickled,
+    by value where it is defined in a script. Its version is 0 until it is updated.
+    backend: "process" for this machine, "ray" for any number of them. num_cpus: of a Ray actor.
+    seed: see `FragmentWorker` for which env gets which. restarts: workers that may be replaced
+    after they died or raised; each costs its fragments under way and nobody else's.
+    policy_effect: "pure" lets experiments replace the policy in the workers, see `stage`.
+    timeout_s: a worker that has not answered for so long counts as dead; None waits for ever.
+
+    Raises: SettingError.
+    """
+
+    def __init__(
+        self,
+        make_envs: Callable[[], AnyVectorEnv],
+        policy: Policy,
+        *,
+        fragment_steps: int,
+        num_workers: int = 2,
+        backend: Literal["process", "ray"] = "process",
+        seed: int = 0,
+        restarts: int = 3,
+        timeout_s: float | None = None,
+        double_buffer: bool | Literal["auto"] = "auto",
+        frame_stack: int = 0,
+        frame_skip: int | None = None,
+        policy_effect: Literal["pure", "effectful"] = "effectful",
+        num_cpus: float = 1.0,
+    ) -> None:
+        expect_positive("num_workers", num_workers)
+        expect_positive("timeout_s", timeout_s)
+        plan = WorkerPlan(
+            make_envs=make_envs,
+            num_workers=num_workers,
+            fragment_steps=fragment_steps,
+            seed=seed,
+            double_buffer=double_buffer,
+            frame_stack=frame_stack,
+            frame_skip=frame_skip,
+            policy_effect=policy_effect,
+        )
+        self.policy_version = 0
+        self.counts = Counts()
+        self.restarts_left = restarts
+        self._takes_weights = isinstance(policy, TakesWeights)
+        self._policy = Update.of(policy, 0)
+        self._weights: Update | None = None
+        self._timeout_s = timeout_s
+        self._generations = [0] * num_workers
+        self._heard = [0.0] * num_workers
+        self._down: dict[int, str] = {}  # workers to be replaced, and why
+        # With worker and generation: to ask that worker for another when one is taken.
+        self._ready: deque[tuple[int, int, Fragment | Failure]] = deque()
+        self._kept: deque[Fragment] = deque()  # taken by a `collect` that then had to raise
+        self._closed = False
+        if backend == "process":
+            # Named here, so that an experiment knows the stages of the workers; what they change
+            # cannot be put back from here.
+            stage("policy", effect=policy_effect)
+            for name in ("env step", "env send", "env wait", "store"):
+                stage(name, effect="effectful")
+        self._workers = _workers(backend, plan, num_cpus)
+        self._wait = stage("fragment wait", self._workers.wait, effect="effectful")
+        self._send = stage("broadcast", self._workers.broadcast, effect="effectful")
+        for index in range(num_workers):
+            self._start(index)
+
+    def collect(self, n: int = 1) -> list[Fragment]:
+        """The next `n` fragments, from whichever workers have them first.
+
+        They are the caller's to keep. They lie in shared memory, which is used again when the last
+        array on it is dropped; those of Ray cannot be written to.
+        Raises: what a worker raised, with its traceback in a note; WorkerError if a worker
+        died and no restart is left.
+        """
+        expect_positive("n", n)
+        if self._closed:
+            raise WorkerError("fragment collector: expected an open one, got one that is closed")
+        if self.restarts_left > 0:
+            for index in sorted(self._down):
+                self._restart(index)
+        self._take_in(self._wait(0))
+        fragments: list[Fragment] = []
+        try:
+            while len(fragments) < n:
+                fragments.append(self._next())
+        except BaseException:
+            self._kept.extendleft(reversed(fragments))  # nothing is lost by one worker's error
+            raise
+        for fragment in fragments:
+            self.counts.add(fragment)
+        return fragments
+
+    def update(self, policy_or_weights: Any) -> int:
+        """Hand a new policy, or weights for its `load_weights`, to all workers; its version.
+
+        Fragments begun afterwards are acted and stamped by it.
+        Raises: SettingError for weights if the policy takes none.
+        """
+        if not callable(policy_or_weights) and not self._takes_weights:
+            raise SettingError(
+                "update: expected a policy, for the one at work has no load_weights(weights), got "
+                f"{type(policy_or_weights).__qualname__}"
+            )
+        self.policy_version += 1
+        update = Update.of(policy_or_weights, self.policy_version)
+        if callable(policy_or_weights):
+            self._takes_weights = isinstance(policy_or_weights, TakesWeights)
+            self._policy, self._weights = update, None
+        else:
+            self._weights = update
+        alive = [i for i in range(len(self._generations)) if i not in self._down]
+        self._send(update, alive)
+        return self.policy_version
+
+    def close(self) -> None:
+        """End all workers. Idempotent; fragments that were handed out stay good."""
+        self._closed = True
+        self._ready.clear()
+        self._kept.clear()
+        self._workers.close()
+
+    def __enter__(self) -> "FragmentCollector":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- workers -----------------------------------------------------------------------------
+
+    def _start(self, index: int) -> None:
+        self._heard[index] = time.monotonic()
+        self._workers.start(index, self._generations[index], self._policy)
+        if self._weights is not None:
+            self._workers.broadcast(self._weights, [index])
+        for _ in range(IN_FLIGHT):
+            self._workers.request(index)
+
+    def _restart(self, index: int) -> None:
+        why = self._down[index]
+        if self.restarts_left < 1:
+            raise WorkerError(
+                f"fragment worker {index}: {why}; expected it to live, and no restart is left; look"
+                " for what ended it, or allow more restarts"
+            )
+        self._workers.end(index)
+        self.restarts_left -= 1
+        self._generations[index] += 1
+        del self._down[index]
+        self._start(index)
+
+    def _next(self) -> Fragment:
+        if self._kept:
+            return self._kept.popleft()
+        while not self._ready:
+            for index in sorted(self._down):
+                self._restart(index)
+            self._take_in(self._wait(self._patience()))
+        index, generation, result = self._ready.popleft()
+        if not isinstance(result, Fragment):
+            error: Exception = cloudpickle.loads(result.error)
+            error.add_note(f"in fragment worker {index}")
+            raise error
+        if generation == self._generations[index] and index not in self._down:
+            self._workers.request(index)
+        return result
+
+    def _take_in(self, events: list[Event]) -> None:
+        now = time.monotonic()
+        for event in events:
+            index = event.worker
+            if index in self._down:
+                continue  # it raised, and ended on its own afterwards
+            self._heard[index] = now
+            if isinstance(event, Died):
+                self._down[index] = f"it died ({event.reason})"
+                continue
+            self._ready.append((index, self._generations[index], event.result))
+            if not isinstance(event.result, Fragment):
+                self._down[index] = f"it raised {event.result.name}"
+        if self._timeout_s is not None:
+            for index, heard in enumerate(self._heard):
+                if now - heard > self._timeout_s:
+                    self._down.setdefault(index, f"no answer for {self._timeout_s:g} s")
+
+    def _patience(self) -> float | None:
+        if self._timeout_s is None:
+            return None
+        return max(0.0, min(self._heard) + self._timeout_s - time.monotonic()) + 0.01
+
+
+def _workers(backend: str, plan: WorkerPlan, num_cpus: float) -> Workers:
+    pickled: bytes = cloudpickle.dumps(plan)
+    if backend == "process":
+        return ProcessWorkers(pickled, plan.num_workers)
+    if backend != "ray":
+        raise SettingError(f"backend: expected 'process' or 'ray', got {backend!r}")
+    try:
+        from hotloop.rollout.ray import RayWorkers
+    except ModuleNotFoundError as error:
+        raise SettingError(
+            f"backend='ray': needs a package that is not installed ({error.name}); "
+            "pip install 'hotloop[ray]'"
+        ) from error
+    return RayWorkers(pickled, num_cpus)

@@ -1,0 +1,283 @@
+"""Fragment workers as processes of this machine; fragments come home through shared memory.
+
+Messages are small: which memory block holds the next fragment, which may be used again. A block
+is free again when the driver has dropped every array on it, so that nothing that is kept changes
+and nothing is copied. Workers are started as programs, not forked: threads of the driver (torch,
+Ray) cannot hang them, and a script needs no guard around its main part.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from collections import deque
+from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.util import Finalize
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from hotloop.data.fragment import Fragment, FragmentSpec
+from hotloop.data.shared import SharedBlock
+from hotloop.envs.placement import whole_cores
+from hotloop.envs.worker import follow_to_the_end
+from hotloop.rollout.transport import Died, Event, Ready
+from hotloop.rollout.worker import Failure, FragmentWorker, Update
+
+# What numerical libraries read when they are loaded: workers share the cores unless told not to.
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+MAX_UNREAD = 8
+CLOSE_S = 5.0  # a worker that has not closed its envs by then is killed
+_COMMAND = "import sys; sys.path[:] = {path!r}; from hotloop.rollout import process; process.main()"
+
+
+class _Worker:
+    """The driver's end of one process."""
+
+    def __init__(self, index: int, threads: int) -> None:
+        self.index = index
+        self.connection, theirs = Pipe()
+        self.freed: deque[int] = deque()  # appended to wherever an array happens to be dropped
+        self._unread = 0  # updates that it has not read yet, or not said so
+        self._held: tuple[SharedBlock, int] | None = None
+        self._blocks: list[tuple[SharedBlock, FragmentSpec]] = []
+        # The kernel ends a worker with the thread that started it, which must outlive it then.
+        is_main = threading.current_thread() is threading.main_thread()
+        with theirs:
+            arguments = [theirs.fileno(), os.getpid(), int(is_main)]
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", _COMMAND.format(path=sys.path), *map(str, arguments)],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env={**dict.fromkeys(_THREADS, str(threads)), **os.environ},
+            )
+        self.pidfd = os.pidfd_open(self.process.pid) if sys.platform == "linux" else -1
+
+    def send(self, *message: Any) -> None:
+        """Tell the worker; if it is dead, that comes out where its answers are awaited."""
+        try:
+            self.connection.send(message)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+
+    def send_update(self, update: SharedBlock, version: int) -> None:
+        """Let the worker map a pickled update; the newest is held back while many are unread.
+
+        A connection holds some hundred messages, and a worker reads between two fragments only: a
+        driver that updates often would wait for the slowest.
+        """
+        if self._unread >= MAX_UNREAD:
+            self._held = update, version
+            return
+        self._unread += 1
+        try:
+            self.connection.send(("update", version))
+            update.send(self.connection, self.process.pid)
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+
+    def receive(self) -> Fragment | Failure | None:
+        """What its next message brings. Raises: EOFError or OSError if the worker is dead."""
+        kind, *rest = self.connection.recv()
+        if kind == "failure":
+            failure: Failure = cloudpickle.loads(rest[0])
+            return failure
+        if kind == "block":
+            block = SharedBlock.receive(self.connection)
+            block.close()  # the map stays
+            self._blocks.append((block, rest[0]))
+            return None
+        slot, objects, read = rest
+        self._unread -= read
+        if self._held is not None and self._unread < MAX_UNREAD:
+            held, self._held = self._held, None
+            self.send_update(*held)
+        block, spec = self._blocks[slot]
+        # Every array of the fragment holds on to this one, wherever it is handed.
+        root = np.frombuffer(block.buffer, np.uint8)
+        weakref.finalize(root, self.freed.append, slot).atexit = False
+        return Fragment.in_buffer(root, spec).take_objects(objects)
+
+    def end(self) -> str:
+        """Kill the process if it still runs; says how it ended."""
+        if self.process.poll() is None:
+            self.process.kill()
+        code = self.process.wait()
+        self.connection.close()
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+
+class ProcessWorkers:
+    """Starts, asks and ends the processes; `FragmentCollector` decides when."""
+
+    def __init__(self, plan: bytes, num_workers: int) -> None:
+        self._plan = plan
+        self._threads = max(1, whole_cores() // num_workers)
+        self._workers: dict[int, _Worker] = {}
+        self._updates: dict[int, SharedBlock] = {}
+        # Before the interpreter waits for anything at its end, and when this is dropped.
+        self._end = Finalize(self, _end_all, args=(self._workers,), exitpriority=100)
+
+    def start(self, index: int, generation: int, policy: Update) -> None:
+        """Start worker `index`; what fails there comes out of `wait`."""
+        worker = self._workers[index] = _Worker(index, self._threads)
+        payload = cloudpickle.dumps((self._plan, policy, index, generation))
+        worker.send_update(_block_of(payload), policy.version)
+
+    def request(self, index: int) -> None:
+        """Ask for one more fragment; tells on the way which blocks are free again."""
+        worker = self._workers[index]
+        worker.send("fragment", [worker.freed.popleft() for _ in range(len(worker.freed))])
+
+    def broadcast(self, update: Update, indices: list[int]) -> None:
+        """Hand an update to workers: one block of memory that all of them read."""
+        block = _block_of(update.payload)
+        for index in indices:
+            self._workers[index].send_update(block, update.version)
+
+    def wait(self, timeout_s: float | None) -> list[Event]:
+        """What the workers that say something first say; empty after the timeout."""
+        watched: dict[Any, _Worker] = {}
+        for worker in self._workers.values():
+            watched[worker.connection] = worker
+            if worker.pidfd >= 0:
+                watched[worker.pidfd] = worker
+        speaking = {watched[ready].index for ready in wait(list(watched), timeout_s)}
+        return [event for index in sorted(speaking) for event in self._hear(index)]
+
+    def end(self, index: int) -> None:
+        """End a worker at once; what it had under way is lost."""
+        if index in self._workers:
+            self._workers.pop(index).end()
+
+    def close(self) -> None:
+        """End all workers, after they have closed their envs. Idempotent."""
+        self._end()
+
+    def _hear(self, index: int) -> list[Event]:
+        worker = self._workers[index]
+        events: list[Event] = []
+        try:
+            # A worker that is gone may have left messages; the end of file comes after them.
+            while worker.connection.poll(0):
+                got = worker.receive()
+                if got is not None:
+                    events.append(Ready(index, got))
+            gone = worker.process.poll() is not None and not worker.connection.poll(0)
+        except (EOFError, OSError):
+            gone = True
+        if gone:
+            how = self._workers.pop(index).end()
+            events.append(Died(index, f"process {worker.process.pid}: {how}"))
+        return events
+
+
+def _end_all(workers: dict[int, _Worker]) -> None:
+    for worker in workers.values():
+        worker.send("close")
+        worker.connection.close()
+    for worker in workers.values():
+        try:
+            worker.process.wait(CLOSE_S)
+        except subprocess.TimeoutExpired:
+            pass
+        worker.end()
+    workers.clear()
+
+
+def _block_of(payload: bytes) -> SharedBlock:
+    block = SharedBlock(len(payload))
+    block.buffer[: len(payload)] = payload
+    return block
+
+
+# --- in the worker ---------------------------------------------------------------------------
+
+
+def main() -> None:
+    """The program that a worker process runs."""
+    descriptor, driver, started_by_main = map(int, sys.argv[1:4])
+    follow_to_the_end(driver, bool(started_by_main))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver's to handle; it closes its workers
+    connection: Connection[Any, Any] = Connection(descriptor)
+    try:
+        _Server(connection).serve()
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        pass  # the driver has closed its end: there is nobody left to tell
+
+
+class _Server:
+    """The worker's end: does what it is told, newest policy first."""
+
+    def __init__(self, connection: "Connection[Any, Any]") -> None:
+        self._connection = connection
+        self._arguments = b""
+        self._worker: FragmentWorker | None = None
+        self._blocks: list[SharedBlock] = []
+        self._free: list[int] = []
+        self._asked = 0
+        self._newest: Update | None = None
+        self._slot = 0
+        self._read = 0  # updates, since the driver was told
+
+    def serve(self) -> None:
+        """Until told to close, or until an error has been told. Raises: OSError, EOFError."""
+        try:
+            while self._hear():
+                self._asked -= 1
+                answer = self._answer()
+                self._connection.send(answer)
+                if answer[0] == "failure":
+                    return
+        finally:
+            if self._worker is not None:
+                self._worker.close()
+
+    def _hear(self) -> bool:
+        """Take in every message, until a fragment is asked for; False if told to close."""
+        while not self._asked or self._connection.poll(0):
+            kind, *rest = self._connection.recv()
+            if kind == "close":
+                return False
+            if kind == "fragment":
+                self._asked += 1
+                self._free += rest[0]
+            else:
+                payload = bytes(SharedBlock.receive(self._connection).buffer)
+                self._read += 1
+                if not self._arguments:
+                    self._arguments = payload
+                else:
+                    self._newest = Update(payload, rest[0])
+        return True
+
+    def _answer(self) -> tuple[Any, ...]:
+        """A fragment, or what went wrong in making it."""
+        try:
+            if self._worker is None:
+                self._worker = FragmentWorker(*cloudpickle.loads(self._arguments))
+            if self._newest is not None:
+                newest, self._newest = self._newest, None
+                self._worker.update(newest)
+            fragment = self._worker.fragment(self._allocate)
+        except Exception as error:
+            return "failure", cloudpickle.dumps(Failure.of(error))
+        read, self._read = self._read, 0
+        return "ready", self._slot, fragment.objects, read
+
+    def _allocate(self, spec: FragmentSpec) -> Fragment:
+        if self._free:
+            self._slot = self._free.pop()
+        else:
+            self._slot = len(self._blocks)
+            block = SharedBlock(spec.nbytes)
+            self._blocks.append(block)
+            self._connection.send(("block", spec))
+            block.send(self._connection, os.getppid())
+        return Fragment.in_buffer(self._blocks[self._slot].buffer, spec)

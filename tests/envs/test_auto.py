@@ -1,0 +1,105 @@
+"""Which backend `auto` expects to be fastest, from planted measurements; and that it says why."""
+
+import os
+from functools import partial
+
+import numpy as np
+import pytest
+
+from hotloop.envs import auto
+from hotloop.envs.auto import Probe, expect, probe_env
+from hotloop.envs.make import make_vec
+from hotloop.envs.synthetic import Duration, SyntheticEnv, SyntheticSettings, SyntheticVectorEnv
+from hotloop.errors import WorkerError
+
+CHEAP = Probe(step_s=5e-6, late_step_s=6e-6, busy=1.0, obs_bytes=64, make_s=1e-3, steps=1)
+HEAVY = Probe(step_s=5e-3, late_step_s=6e-3, busy=1.0, obs_bytes=64, make_s=1e-3, steps=1)
+SLEEPY = Probe(step_s=20e-3, late_step_s=22e-3, busy=0.01, obs_bytes=64, make_s=1e-3, steps=1)
+LARGE = Probe(step_s=50e-6, late_step_s=60e-6, busy=1.0, obs_bytes=4 << 20, make_s=1e-3, steps=1)
+NATIVE = Probe(1e-3, 1e-3, 1.0, 64, 1e-3, steps=64, is_vector=True)
+
+
+def best(*args, **kwargs):
+    first = expect(*args, **kwargs)[0]
+    return first.backend, first.num_workers
+
+
+@pytest.mark.parametrize(
+    ("probe", "envs", "cores", "backend", "workers"),
+    [
+        (CHEAP, 1, 8, "serial", {1}),
+        (CHEAP, 8, 2, "serial", {1}),
+        (CHEAP, 64, 1, "serial", {1}),
+        (CHEAP, 1024, 8, "process", {8}),
+        (HEAVY, 16, 8, "process", {8, 16}),
+        (HEAVY, 1, 8, "serial", {1}),
+        (HEAVY, 4, 1, "serial", {1}),
+        (SLEEPY, 32, 2, "process", {32}),
+        (SLEEPY, 500, 2, "process", {256}),  # no more than that
+        (LARGE, 4, 2, "serial", {1}),  # the copies cost more than the steps
+        (NATIVE, 1, 4, "process", {1}),
+    ],
+)
+def test_expectations(probe, envs, cores, backend, workers):
+    got = best(probe, envs, cores)
+    assert got[0] == backend
+    assert got[1] in workers
+
+
+def test_expectations_are_sorted_and_of_possible_numbers():
+    for probe in (CHEAP, HEAVY, SLEEPY, LARGE):
+        for envs in (1, 3, 8, 100):
+            candidates = expect(probe, envs, 4, splits=1)
+            seconds = [candidate.expected_s for candidate in candidates]
+            assert seconds == sorted(seconds)
+            assert all(1 <= candidate.num_workers <= envs for candidate in candidates)
+    assert all(c.num_workers <= 4 for c in expect(SLEEPY, 8, 4, splits=2))
+
+
+def test_workers_that_were_asked_for_are_kept():
+    assert [(c.backend, c.num_workers) for c in expect(CHEAP, 8, 4, asked=3)] == [("process", 3)]
+
+
+def test_a_probe_tells_work_from_waiting():
+    def made(kind):
+        settings = SyntheticSettings(step=Duration(2e-3, kind), obs_bytes=640)
+        return probe_env(partial(SyntheticEnv, settings))
+
+    sleepy, busy = made("sleep"), made("busy")
+    assert sleepy.busy < 0.4 < busy.busy
+    assert min(sleepy.step_s, busy.step_s) >= 2e-3
+    assert sleepy.obs_bytes == 640
+    assert (sleepy.steps, sleepy.is_vector) == (1, False)
+    native = probe_env(partial(SyntheticVectorEnv, 7))
+    assert (native.steps, native.is_vector) == (7, True)
+
+
+def test_an_env_that_ends_its_process_is_told():
+    with pytest.raises(WorkerError, match=r"first env ended its process \(exit code 3\)"):
+        probe_env(lambda: os._exit(3))
+
+    def fails():
+        raise KeyError("planned")
+
+    with pytest.raises(KeyError, match="planned"):
+        probe_env(fails)
+
+
+@pytest.mark.parametrize(
+    ("probe", "make", "backend"),
+    [
+        (CHEAP, SyntheticEnv, "serial"),
+        (SLEEPY, SyntheticEnv, "process"),
+        (NATIVE, partial(SyntheticVectorEnv, 2), "process"),
+    ],
+)
+def test_the_choice_is_made_and_told(probe, make, backend, monkeypatch, capsys):
+    monkeypatch.setattr(auto, "probe_env", lambda *_: probe)
+    monkeypatch.setattr(auto, "RACE_S", 0.0)  # nothing is raced: the expectation decides
+    envs = make_vec(make, 3, timeout_s=9.0)
+    assert envs.choice.backend == backend
+    assert envs.choice.reason in capsys.readouterr().err
+    assert f"{probe.step_s * 1e6:.3g} µs" in envs.choice.reason
+    envs.reset(seed=0)
+    envs.step(np.zeros(envs.num_envs, np.int64))
+    envs.close()

@@ -1,0 +1,176 @@
+"""The bell between processes: no call is lost, whoever shares the cores."""
+
+import multiprocessing
+import os
+import threading
+import time
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import hotloop.envs.signals as signals
+from hotloop.data.layout import Layout
+from hotloop.data.shared import SharedBlock
+from hotloop.envs.channel import MESSAGE, Channel, Shape
+from hotloop.envs.process import ProcessVectorEnv
+from hotloop.envs.signals import Bell, open_bell, spinner
+from hotloop.envs.synthetic import Ledger, read_counters, synthetic_fns
+
+
+@pytest.fixture(autouse=True)
+def _nobody_looks(monkeypatch):
+    # A bell that does not ring must hang the test, not wait until the driver looks for the dead.
+    monkeypatch.setattr("hotloop.envs.crew.LOOK_S", 600.0)
+
+
+@pytest.fixture
+def bell():
+    made = Bell(memoryview(bytearray(8)).cast("q"), open_bell())
+    yield made
+    made.close()
+    made.close()
+
+
+def busy(end):
+    while time.monotonic() < end:
+        pass
+
+
+@pytest.fixture
+def third_process():
+    """Keeps a core busy beside the test."""
+    process = multiprocessing.get_context("fork").Process(
+        target=busy, args=(time.monotonic() + 30,), daemon=True
+    )
+    process.start()
+    yield
+    process.kill()
+    process.join()
+    process.close()
+
+
+def tiny_steps(count, **kwargs):
+    ledger = Ledger()
+    envs = ProcessVectorEnv(synthetic_fns(2), num_workers=2, **kwargs)
+    try:
+        ledger.add(read_counters(envs.reset(seed=0)[0]))
+        actions = np.zeros(2, np.int64)
+        for number in range(count):
+            obs = envs.step(actions)[0]
+            if number % 10 == 0:
+                row = read_counters(obs)
+                assert row.total[0] == row.total[1]
+    finally:
+        envs.close()
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_tiny_steps():
+    tiny_steps(100_000)
+
+
+def test_tiny_steps_beside_a_busy_process(third_process):
+    tiny_steps(500)
+
+
+@pytest.mark.parametrize("spin", ["not_at_all", "_yielding", "_busily"])
+def test_tiny_steps_however_they_wait(spin, monkeypatch):
+    """Forked workers wait alike: without a look before sleeping, each step needs every bell."""
+    monkeypatch.setattr(signals, "SPIN_S", 1e-5)
+    for module in ("crew", "worker"):
+        monkeypatch.setattr(f"hotloop.envs.{module}.spinner", lambda *_: getattr(signals, spin))
+    tiny_steps(1_000, context="fork")
+
+
+def test_where_writes_are_not_ordered_every_change_rings(monkeypatch):
+    monkeypatch.setattr(signals, "ORDERED", False)
+    tiny_steps(500, context="fork")
+
+
+def test_without_eventfd_a_pipe_rings(monkeypatch):
+    monkeypatch.delattr(os, "eventfd")
+    tiny_steps(500, context="fork")
+
+
+def test_a_full_pipe_does_not_stop_the_ringer(monkeypatch):
+    monkeypatch.delattr(os, "eventfd")
+    monkeypatch.setattr(signals, "ORDERED", False)
+    full = Bell(memoryview(bytearray(8)).cast("q"), open_bell())
+    for _ in range(20_000):
+        full.ring()
+    assert full.wait(lambda: True, lambda due: due()) == []
+    full.close()
+
+
+def test_a_ring_before_the_sleep_is_not_lost(bell):
+    due = [False]
+
+    def ring():
+        time.sleep(0.05)
+        due[0] = True
+        bell.ring()
+
+    thread = threading.Thread(target=ring)
+    thread.start()
+    assert bell.wait(lambda: due[0], signals.not_at_all, timeout_s=20) == []
+    assert due[0]
+    thread.join()
+    assert not bell.is_wanted
+
+
+def test_what_is_watched_and_the_time_end_a_wait(bell):
+    read, write = os.pipe()
+    start = time.monotonic()
+    assert bell.wait(lambda: False, signals.not_at_all, (read,), 0.05) == []
+    assert time.monotonic() - start >= 0.05
+    os.write(write, b"x")
+    assert bell.wait(lambda: False, signals.not_at_all, (read,), 20) == [read]
+    assert not bell.is_wanted
+    os.close(read)
+    os.close(write)
+
+
+def test_nobody_spins_where_processes_share_cores():
+    assert spinner(4, 4) is signals._busily
+    assert spinner(4, 5) is spinner(4, 8) is signals._yielding
+    assert spinner(4, 9) is signals.not_at_all
+
+
+def test_a_ring_of_entries_wraps_around():
+    """Many more entries than a ring has room for, in rings of the smallest pool."""
+    envs = ProcessVectorEnv(synthetic_fns(2), num_workers=1, batch_size=1)
+    room = envs._crew.channel.shape.entries
+    envs.async_reset(seed=0)
+    ledger = Ledger()
+    for _ in range(3 * room):
+        obs, *_, infos = envs.recv()
+        ledger.add(read_counters(obs))
+        envs.send(np.zeros(1, np.int64), infos["env_id"])
+    assert envs._crew.members[0].posted > 2 * room
+    assert ledger.transitions > 2 * room
+    envs.close()
+
+
+def test_cells_and_rings_of_many_workers_are_apart():
+    layout = Layout.of(spaces.Box(0, 1, (3,), np.float32))
+    shape = Shape(200, 200, layout, Layout.of(spaces.Discrete(2)), ())
+    channel = Channel(shape)
+    other = Channel(shape, SharedBlock(channel.block.nbytes, fd=os.dup(channel.block.fd)))
+    for number, end in enumerate(channel.ends):
+        for k, cell in enumerate((end.posted, end.asleep, end.finished, end.stepped, end.messages)):
+            cell[0] = number * 10 + k
+        end.to_do[0], end.to_do[shape.entries - 1] = number, MESSAGE
+        end.done[0], end.done[shape.entries - 1] = -number, number
+    channel.driver_asleep[0], channel.wanted[0] = 77, 78
+    channel.table.obs[:] = 5
+    for number, end in enumerate(other.ends):
+        cells = (end.posted, end.asleep, end.finished, end.stepped, end.messages)
+        assert [cell[0] for cell in cells] == [number * 10 + k for k in range(5)]
+        assert (end.to_do[0], end.to_do[shape.entries - 1]) == (number, MESSAGE)
+        assert (end.done[0], end.done[shape.entries - 1]) == (-number, number)
+    assert (other.driver_asleep[0], other.wanted[0]) == (77, 78)
+    assert (other.table.obs == 5).all()
+    assert not other.table.reward.any()
+    channel.close()
+    other.close()

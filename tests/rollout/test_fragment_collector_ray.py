@@ -1,0 +1,214 @@
+"""FragmentCollector with Ray actors: the same promises, kept over the object store."""
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import time
+import warnings
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from hotloop.errors import WorkerError
+from hotloop.rollout import FragmentCollector
+from rollout.planted_envs import (
+    Scaled,
+    check_truth,
+    faulty,
+    numbered,
+    pid_policy,
+    policy,
+    worker_of,
+)
+
+ray = pytest.importorskip("ray")
+# Ray's own: files that it leaves to the garbage collector, interfaces that it is about to change.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+SETTINGS = {"fragment_steps": 10, "num_workers": 2, "backend": "ray", "num_cpus": 0.5}
+MAKE = partial(numbered, 2)
+TESTS = str(Path(__file__).parents[1])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    ray.init(
+        address="local",  # and not a cluster that somebody else has started here
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        runtime_env={"env_vars": {"PYTHONPATH": TESTS}},
+    )
+    yield
+    ray.shutdown()
+    with warnings.catch_warnings():  # the processes and files that Ray leaves, here and not later
+        warnings.simplefilter("ignore")
+        gc.collect()
+
+
+@pytest.fixture(scope="module")
+def collector(cluster):
+    """Actors are slow to start: the tests that leave them whole share two of them."""
+    with FragmentCollector(MAKE, Scaled(), **SETTINGS) as shared:
+        yield shared
+
+
+def actors():
+    from ray._private.state import actors
+
+    return [a for a in actors().values() if a["State"] not in ("DEAD",)]
+
+
+def test_planted_transitions_from_both_actors():
+    with FragmentCollector(MAKE, policy, **SETTINGS) as collector:
+        fragments = collector.collect(3)
+        while {worker_of(f) for f in fragments} != {0, 1} or len(fragments) < 10:
+            fragments += collector.collect()
+        assert len(check_truth(fragments)) == 4
+        assert collector.counts.env_steps == len(fragments) * 20
+        # Read where the store has it: nothing is copied, so nothing can be written.
+        assert not fragments[0].reward.flags.writeable
+        assert not fragments[0].reward.flags.owndata
+        # At most one fragment is under way and one is prefetched, for each actor.
+        for _ in range(5):
+            collector.collect()
+            assert all(len(refs) <= 2 for refs in collector._workers._refs.values())
+
+
+def test_versions_and_weights_put_once(collector, monkeypatch):
+    fragment = collector.collect()[0]
+    assert fragment.policy_version == 0
+    puts, put = [], ray.put
+    monkeypatch.setattr(ray, "put", lambda value: puts.append(value) or put(value))
+    assert collector.update({"w": 3.5}) == 1
+    assert len(puts) == 1
+    new = set()
+    while new != {0, 1}:
+        fragment = collector.collect()[0]
+        assert (fragment.extras["weight"] == 3.5 * fragment.policy_version).all()
+        if fragment.policy_version == 1:
+            new.add(worker_of(fragment))
+
+
+def test_real_resources_are_asked_for(collector):
+    collector.collect()
+    time.sleep(0.2)
+    left = ray.available_resources().get("CPU", 0)
+    assert left == 1.0  # of 2, with two actors of half a core
+
+
+def test_a_slow_actor_holds_nobody_up():
+    make = partial(faulty, "slow", seed=0)
+    with FragmentCollector(make, policy, **SETTINGS) as collector:
+        collector.collect(4)  # both have started
+        fragments = collector.collect(20)
+        fast = sum(worker_of(f) == 1 for f in fragments)
+        assert fast > 3 * (len(fragments) - fast)
+
+
+def test_an_error_comes_home():
+    make = partial(faulty, "raise", seed=2)
+    with FragmentCollector(make, policy, **SETTINGS, restarts=1) as collector:
+        got = []
+        with pytest.raises(ZeroDivisionError, match="the planted fault") as caught:
+            collect_until_raised(collector, got)
+        assert "in fragment worker 1" in caught.value.__notes__
+        assert 'raise ZeroDivisionError("the planted fault")' in "".join(caught.value.__notes__)
+        while not any(f.obs[0, 0, 0] == 6 for f in got):  # the one that replaces it
+            got += collector.collect()
+        assert collector.restarts_left == 0
+
+
+def collect_until_raised(collector, got):
+    for _ in range(20_000):
+        got += collector.collect()
+
+
+def test_a_killed_actor_costs_its_own_fragments_only():
+    with FragmentCollector(MAKE, pid_policy, **SETTINGS, restarts=1) as collector:
+        got = collector.collect(2)
+        while {worker_of(f) for f in got} != {0, 1}:
+            got += collector.collect()
+        pid = int(next(f for f in got if worker_of(f) == 0).extras["pid"][0, 0])
+        os.kill(pid, 9)
+        while not any(f.obs[0, 0, 0] == 4 for f in got):
+            got += collector.collect()
+        assert collector.restarts_left == 0
+        survivor = [f for f in got if worker_of(f) == 1]
+        assert len({int(f.extras["pid"][0, 0]) for f in survivor}) == 1
+        check_truth(survivor)
+        os.kill(int(got[-1].extras["pid"][0, 0]), 9)
+        with pytest.raises(WorkerError, match="it died"):
+            collect_until_raised(collector, got)
+
+
+def test_nothing_is_left_after_close():
+    before = len(actors())
+    collector = FragmentCollector(MAKE, pid_policy, **SETTINGS)
+    fragments = collector.collect(4)
+    collector.close()
+    collector.close()
+    deadline = time.monotonic() + 10
+    pids = {int(f.extras["pid"][0, 0]) for f in fragments}
+    while len(actors()) > before or any(map(psutil.pid_exists, pids)):
+        assert time.monotonic() < deadline, "an actor outlived its collector"
+        time.sleep(0.02)
+    assert ray.is_initialized()  # it was not the collector's to shut down
+
+
+NODES = textwrap.dedent(
+    """
+    import sys, time
+    sys.path[:0] = {path!r}
+    import ray
+    from functools import partial
+    from ray.cluster_utils import Cluster
+    from hotloop.rollout import FragmentCollector
+    from rollout.planted_envs import numbered, policy
+
+    cluster = Cluster(initialize_head=True, head_node_args=dict(num_cpus=0))
+    nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    ray.init(
+        address=cluster.address,
+        log_to_driver=False,
+        runtime_env=dict(env_vars=dict(PYTHONPATH={path!r}[0])),
+    )
+    cluster.wait_for_nodes()
+    collector = FragmentCollector(
+        partial(numbered, 2), policy, fragment_steps=10, num_workers=2, backend="ray", num_cpus=0.5
+    )
+    seen = set()
+    while seen != {{0, 2}}:
+        seen |= {{int(f.env_ids[0]) for f in collector.collect()}}
+    cluster.remove_node(nodes[0])
+    deadline = time.monotonic() + 60
+    # Both workers' ids are served again, by the node that is left.
+    while collector.restarts_left == 3 and time.monotonic() < deadline:
+        collector.collect()
+    seen = set()
+    while seen != {{0, 2}} and time.monotonic() < deadline:
+        seen |= {{int(f.env_ids[0]) for f in collector.collect()}}
+    print("restarts left", collector.restarts_left, sorted(seen), flush=True)
+    collector.close()
+    ray.shutdown()
+    cluster.shutdown()
+    """
+)
+
+
+@pytest.mark.slow
+def test_a_removed_node_costs_its_own_actors_only():
+    code = NODES.format(path=[TESTS])
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=110, check=False
+    )
+    assert "restarts left 2 [0, 2]" in done.stdout, done.stdout + done.stderr
