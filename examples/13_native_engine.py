@@ -18,7 +18,7 @@ from hotloop.envs.adapters.envpool import envpool_vector_env
 from hotloop.envs.cartpole import CartPoleVectorEnv
 from hotloop.envs.process import ProcessVectorEnv
 
-WORKERS, ENVS, ELITE = 2, 32, 8
+WORKERS, ENVS, ELITE, GENERATIONS = 2, 32, 8, 120
 
 
 def main() -> None:
@@ -30,7 +30,7 @@ def main() -> None:
     rng = np.random.default_rng(0)
     mean, spread = np.zeros(4), np.ones(4)
     count = 500 * envs.num_envs
-    for k in hotloop.iterations(range(8), unit="env steps", units=lambda _: count):
+    for k in hotloop.iterations(range(GENERATIONS), unit="env steps", units=lambda _: count):
         policies = mean + spread * rng.normal(size=(envs.num_envs, 4))
         obs, _ = envs.reset(seed=1000 * k)
         alive, lengths = np.ones(envs.num_envs, bool), np.zeros(envs.num_envs)
@@ -40,7 +40,11 @@ def main() -> None:
             alive &= ~(terminated | truncated)
         best = policies[np.argsort(lengths)[-ELITE:]]
         mean, spread = best.mean(axis=0), best.std(axis=0) + 0.02
-        print(f"generation {k}  mean episode {lengths.mean():5.1f} steps, best {lengths.max():.0f}")
+        if k % 20 == 19:
+            mean_length, best_length = lengths.mean(), lengths.max()
+            print(
+                f"generation {k:3}  mean episode {mean_length:5.1f} steps, best {best_length:.0f}"
+            )
     envs.close()
 
 
