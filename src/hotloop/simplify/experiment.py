@@ -124,8 +124,8 @@ class Experiment:
         try:
             record.warm_up = yield from warm_up(self._now, 0.15 * settings.budget)
             deadline = self._now() + round(RECORD_SHARE * settings.budget * 1e9)
-            yield from record_stages(self._board, record, self._state_complete, deadline)
             declared = max(loop.in_flight, settings.in_flight or 0)
+            yield from record_stages(self._board, record, self._state_complete, deadline, declared)
             record.in_flight = declared or in_flight(self._board, record)
             record.shortest_wait_ns = shortest_wait_ns(self._board.clock)
             if WorkCounter.available():

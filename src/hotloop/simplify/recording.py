@@ -23,11 +23,12 @@ UNKNOWN_IN_FLIGHT = 4
 
 
 def record_stages(
-    board: Board, record: Record, state_complete: bool, deadline_ns: int
+    board: Board, record: Record, state_complete: bool, deadline_ns: int, in_flight: int = 0
 ) -> Measurement[None]:
     """Record until every stage that may be replaced has enough outputs, or the time is up.
 
     state_complete: whether the loop declares state, and all of it can be put back.
+    in_flight: items made ahead, as declared: so many iterations may pass without a producer's call.
     Raises: LoopError if no stage is called.
     """
     assert record.warm_up is not None
@@ -52,7 +53,8 @@ def record_stages(
                 'stage around each part of the loop: act = hotloop.stage("act", act)'
             )
         filled = all(_filled(board, s) for s in board.stages.values() if s.index in called)
-        if (filled and iterations >= 3) or board.clock.now_ns() >= deadline_ns:
+        late = board.clock.now_ns() >= deadline_ns
+        if iterations > in_flight and (late or (filled and iterations >= in_flight + 3)):
             break
     record.iterations_kept += record.warm_up.iterations + iterations
     record.events = to_array(block.events)
