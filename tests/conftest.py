@@ -1,6 +1,9 @@
 """What holds for every test."""
 
+import os
 import signal
 
 # A shell that starts the tests in the background lets them ignore Ctrl-C, which some are about.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# Nothing is written to the user's cache: populations are drawn anew, in milliseconds.
+os.environ["HOTLOOP_CACHE"] = ""

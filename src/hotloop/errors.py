@@ -3,6 +3,9 @@
 A message says where, what was expected, what came, and what to do.
 """
 
+import difflib
+from collections.abc import Iterable
+
 
 class HotloopError(Exception):
     """Root of every error raised on purpose; the command line prints it and exits 1."""
@@ -32,6 +35,10 @@ class ShapeError(HotloopError):
     """An array whose shape does not fit the others."""
 
 
+class NetworkError(HotloopError):
+    """A network that cannot be: edges to agents that do not exist, sizes that differ."""
+
+
 class WorkerError(HotloopError):
     """A worker that died, hung, or failed in a way that cannot be sent home as it was."""
 
@@ -44,6 +51,45 @@ class RefusedError(HotloopError):
     """A measurement that would not support a verdict; says what would."""
 
 
+class ConfigError(HotloopError):
+    """A model whose parts do not fit: a field, path, dtype or generator that does not exist."""
+
+
+class PathError(HotloopError, KeyError):
+    """A path of a state, a parameter or a snapshot that leads nowhere."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])  # a KeyError would show its message in quotes
+
+
+class SubstepError(HotloopError):
+    """A substep that does not keep to what it declares."""
+
+
+class ParameterError(HotloopError):
+    """A tensor that cannot be what a parameter is set to."""
+
+
+class DeviceError(HotloopError):
+    """A device that is not there."""
+
+
+class CapacityError(HotloopError):
+    """More memory needed than there is; says how much, and what to reduce."""
+
+
+class RunnerError(HotloopError):
+    """A runner asked for what it cannot do now: before init, after the end, after a broken step."""
+
+
+class RecordError(HotloopError):
+    """A part of a trajectory that was not kept."""
+
+
+class PopulationError(HotloopError):
+    """A population that cannot be: a bad column, an edge to nobody, a file cut short."""
+
+
 def expect_positive(name: str, value: float | None) -> None:
     """Refuse a setting that is not a finite number above 0; None is not set, and fine.
 
@@ -51,3 +97,12 @@ def expect_positive(name: str, value: float | None) -> None:
     """
     if value is not None and not 0 < value < float("inf"):
         raise SettingError(f"{name}: expected a number above 0, got {value}")
+
+
+def nearest(name: str, options: Iterable[str]) -> str:
+    """How an error about an unknown name ends: its nearest neighbour, or else all there are."""
+    known = list(options)
+    near = difflib.get_close_matches(name, known, n=1)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f"; there is {', '.join(map(repr, known))}" if 0 < len(known) <= 12 else ""

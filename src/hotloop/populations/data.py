@@ -1,0 +1,149 @@
+"""One population as plain arrays: what every reader and the generator return.
+
+Checked once, here, so that a model may rely on it: a bad age or an edge to nobody is told with
+its row before the first step, not found as a wrong curve after the last.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hotloop.errors import PopulationError
+
+STAGES = 5
+"""Disease stages that a population may start in: 0 susceptible, 1 exposed, 2 infected, 3
+recovered, 4 dead."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PopulationData:
+    """Agents as columns, and the contacts between them.
+
+    Raises: PopulationError for a column of the wrong length, an age that is negative, NaN, not
+    whole or above 255, a stage outside 0 to 4, an edge to an agent that is not there, and for a
+    population of nobody; it names the column and the first bad row.
+    """
+
+    name: str
+    """What reports call it."""
+    columns: Mapping[str, NDArray[Any]]
+    """Each (N,); "age" at least, kept as uint8 codes. The others stay in the type they came in."""
+    edges: NDArray[np.int32] | None = None
+    """(E, 2), rows src, dst: src can infect dst. None: no contact network."""
+    stages: NDArray[np.uint8] | None = None
+    """(N,) disease stage at the start. None: for the model to say."""
+    periods: tuple[NDArray[np.int32], ...] = ()
+    """More edge lists, for networks that alternate by step. Usually empty."""
+
+    def __post_init__(self) -> None:
+        where = f"population {self.name!r}"
+        columns = {name: np.asarray(column) for name, column in self.columns.items()}
+        if "age" not in columns:
+            raise PopulationError(
+                f"{where}: expected a column 'age', got {sorted(columns) or 'no column'}; "
+                "add one of age codes, 0 to 5"
+            )
+        size = columns["age"].size
+        if size == 0:
+            raise PopulationError(f"{where}: the column 'age' is empty; a population needs agents")
+        for name, column in columns.items():
+            check_length(column, size, f"{where}: column {name!r}")
+        columns["age"] = whole_numbers(columns["age"], 255, f"{where}: column 'age'")
+        object.__setattr__(self, "columns", MappingProxyType(columns))
+        if self.stages is not None:
+            stages = np.asarray(self.stages)
+            check_length(stages, size, f"{where}: stages")
+            checked = whole_numbers(stages, STAGES - 1, f"{where}: stages")
+            object.__setattr__(self, "stages", checked)
+        if self.edges is not None:
+            object.__setattr__(self, "edges", check_edges(self.edges, size, f"{where}: edges"))
+        periods = tuple(
+            check_edges(edges, size, f"{where}: periods[{k}]")
+            for k, edges in enumerate(self.periods)
+        )
+        object.__setattr__(self, "periods", periods)
+
+    @property
+    def size(self) -> int:
+        """Number of agents, N."""
+        return int(self.columns["age"].size)
+
+    @property
+    def num_edges(self) -> int:
+        """Number of rows of the contact network, E; 0 without one."""
+        return 0 if self.edges is None else len(self.edges)
+
+    def __repr__(self) -> str:
+        return (
+            f"PopulationData({self.name!r}, {self.size:,} agents, {self.num_edges:,} edges, "
+            f"columns {', '.join(self.columns)})"
+        )
+
+
+def check_length(column: NDArray[Any], size: int, where: str) -> None:
+    """Refuse a column that has not one value for each agent.
+
+    Raises: PopulationError.
+    """
+    if column.shape != (size,):
+        shape = f"{column.size} values" if column.ndim == 1 else f"the shape {column.shape}"
+        raise PopulationError(
+            f"{where}: expected one value for each of the {size} agents of 'age', got {shape}; "
+            "the columns must come from the same agents"
+        )
+
+
+def whole_numbers(values: NDArray[Any], most: int, where: str) -> NDArray[np.uint8]:
+    """The values as uint8, none changed by it.
+
+    Shapes: (N,) of any number type. Whole floats are taken as they are.
+    Raises: PopulationError, naming the first row that is no whole number from 0 to `most`.
+    """
+    wanted = f"whole numbers from 0 to {most}"
+    if values.dtype.kind not in "buif":
+        raise PopulationError(f"{where}: expected {wanted}, got the type {values.dtype}")
+    # min and max first: they make no array of flags, and are all that a good column needs.
+    least, largest = values.min(), values.max()
+    bad = None
+    if not (least >= 0 and largest <= most):  # NaN fails both
+        bad = ~((values >= 0) & (values <= most))
+    elif values.dtype.kind == "f":
+        broken = values != np.trunc(values)
+        bad = broken if broken.any() else None
+    if bad is not None:
+        row = int(np.argmax(bad))
+        raise PopulationError(
+            f"{where}: row {row}: expected {wanted}, got {values[row]} "
+            f"({int(bad.sum())} such of {values.size} rows); correct or drop these agents"
+        )
+    return values.astype(np.uint8, copy=False)
+
+
+def check_edges(edges: NDArray[Any], size: int, where: str) -> NDArray[np.int32]:
+    """The edges as (E, 2) int32, every end among agents 0 to size - 1.
+
+    Raises: PopulationError, naming the first row with an end outside.
+    """
+    edges = np.asarray(edges)
+    if edges.ndim != 2 or edges.shape[1] != 2:
+        raise PopulationError(
+            f"{where}: expected the shape (E, 2), rows of src and dst, got {edges.shape}"
+        )
+    if edges.dtype.kind not in "iu":
+        raise PopulationError(
+            f"{where}: expected whole numbers of agents, got the type {edges.dtype}; "
+            "convert them with .astype(numpy.int32)"
+        )
+    if len(edges) and not (edges.min() >= 0 and edges.max() < size):
+        row = int(np.argmax(((edges < 0) | (edges >= size)).any(axis=1)))
+        src, dst = edges[row].tolist()
+        nobody = dst if 0 <= src < size else src
+        raise PopulationError(
+            f"{where}: row {row} ({src},{dst}): there is no agent {nobody}; expected agents 0 to "
+            f"{size - 1}; number the agents from 0 in the order of the columns"
+        )
+    return np.ascontiguousarray(edges, dtype=np.int32)

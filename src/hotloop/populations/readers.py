@@ -1,0 +1,244 @@
+"""Populations out of folders: what a folder may hold, and how it becomes one population.
+
+Every file is only read. Faults are told with the file, and with the line or row where there is
+one.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hotloop.errors import PopulationError
+from hotloop.populations.data import (
+    STAGES,
+    PopulationData,
+    check_edges,
+    check_length,
+    whole_numbers,
+)
+from hotloop.populations.rows import header_and_columns, read_numbers
+from hotloop.populations.safe_pickle import read_column
+from hotloop.populations.tables import read_csv, read_parquet
+
+AGE_CODES = {"20t29": 0, "30t39": 1, "40t49": 2, "50t64": 3, "65a": 4, "u19": 5}
+"""Age groups by label, in any case, as codes: 20 to 29, 30 to 39, 40 to 49, 50 to 64, 65 and
+above, 19 and under."""
+
+_SOURCES = ("src", "source", "from")
+_TARGETS = ("dst", "dest", "destination", "target", "to")
+_STAGE_NAMES = ("stage", "stages", "disease_stage", "disease_stages")
+_NETWORK_FOLDERS = ("mobility_networks", "networks")
+
+
+def read_folder(folder: Path) -> PopulationData:
+    """The population that a folder holds.
+
+    Columns: `<column>.pickle` (a pandas Series or numpy array each), `<column>.parquet` (one
+    column each, named by the file), `agents.parquet` or `agents.csv` (a table with a header);
+    "age" must be among them, as codes or as the labels of `AGE_CODES`.
+    Network: `mobility_networks/0.csv` or `networks/0.csv` (1.csv, 2.csv, ... are its periods),
+    `edges.csv` or `edges.parquet`: rows of src and dst, with or without a header that names them.
+    Stages at the start: `disease_stages.csv`, one number per agent, with or without header and
+    index; or a column "stage". Network and stages may be missing. Other files are left alone.
+    Raises: PopulationError, naming file and line or row.
+    """
+    if not folder.is_dir():
+        kind = "a file" if folder.exists() else "nothing there"
+        raise PopulationError(
+            f"population {str(folder)!r}: expected a folder, got {kind}; give the folder that "
+            "holds age.pickle, agents.parquet or agents.csv"
+        )
+    columns, origin = _columns(folder)
+    if "age" not in columns:
+        raise PopulationError(
+            f"{folder}: expected a column 'age' (age.pickle, age.parquet, agents.parquet or "
+            f"agents.csv), found {', '.join(sorted(columns)) or 'no column'}"
+        )
+    age = _age_codes(columns["age"], origin["age"])
+    if age.size == 0:
+        raise PopulationError(f"{origin['age']}: there is no row; a population needs agents")
+    columns["age"] = whole_numbers(age, 255, f"{origin['age']}: column 'age'")
+    for name, column in columns.items():
+        check_length(column, age.size, f"{origin[name]}: column {name!r}")
+    stages = _stages(folder, columns, origin, age.size)
+    networks = _networks(folder, age.size)
+    return PopulationData(
+        name=folder.resolve().name,
+        columns={name: column for name, column in columns.items() if name not in _STAGE_NAMES},
+        edges=networks[0] if networks else None,
+        stages=stages,
+        periods=tuple(networks[1:]),
+    )
+
+
+def _columns(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Path]]:
+    """Every column of the folder and the file that it came from."""
+    columns: dict[str, NDArray[Any]] = {}
+    origin: dict[str, Path] = {}
+
+    def add(name: str, column: NDArray[Any], path: Path) -> None:
+        if name in columns:
+            raise PopulationError(
+                f"{path}: column {name!r} is also in {origin[name]}; remove one of the two"
+            )
+        columns[name], origin[name] = column, path
+
+    for path in sorted(folder.glob("*.pickle")):
+        add(path.stem, read_column(path), path)
+    for path in sorted(folder.glob("*.parquet")):
+        if path.stem == "edges":
+            continue
+        table = read_parquet(path)
+        if len(table) == 1 and path.stem != "agents":
+            add(path.stem, next(iter(table.values())), path)
+        else:
+            for name, column in table.items():
+                add(name, column, path)
+    path = folder / "agents.csv"
+    if path.exists():
+        for name, column in read_csv(path).items():
+            add(name, column, path)
+    return columns, origin
+
+
+def _age_codes(column: NDArray[Any], path: Path) -> NDArray[Any]:
+    """Labels as codes; numbers as they are."""
+    if column.dtype.kind not in "OUT":
+        return column
+    values = column.tolist()
+    if all(isinstance(value, (int, float)) for value in values):
+        return np.array(values, np.float64)
+    found = set(values)
+    codes = {}
+    for value in found:
+        text = value.strip().casefold() if isinstance(value, str) else ""
+        codes[value] = int(text) if text.isdecimal() else AGE_CODES.get(text, -1)
+    unknown = sorted(repr(value) for value, code in codes.items() if code < 0)
+    if unknown:
+        raise PopulationError(
+            f"{path}: column 'age': expected codes 0 to 5 or {', '.join(AGE_CODES)}, got "
+            f"{', '.join(unknown[:10])}{', ...' if len(unknown) > 10 else ''}; replace them by "
+            "codes"
+        )
+    return np.array([codes[value] for value in values], np.int64)
+
+
+def _stages(
+    folder: Path, columns: dict[str, NDArray[Any]], origin: dict[str, Path], size: int
+) -> NDArray[np.uint8] | None:
+    found = [(origin[name], columns[name]) for name in _STAGE_NAMES if name in columns]
+    path = folder / "disease_stages.csv"
+    if path.exists():
+        found.append((path, _stage_rows(path)))
+    if not found:
+        return None
+    if len(found) > 1:
+        raise PopulationError(
+            f"{folder}: stages are in {' and in '.join(str(file) for file, _ in found)}; "
+            "remove all but one"
+        )
+    file, stages = found[0]
+    check_length(stages, size, f"{file}: stages")
+    return whole_numbers(stages, STAGES - 1, f"{file}: stages")
+
+
+def _stage_rows(path: Path) -> NDArray[np.int32]:
+    names, columns = header_and_columns(path)
+    if columns == 1:
+        return read_numbers(path, 1, (0,), names is not None)[:, 0]
+    at = _position(names, _STAGE_NAMES)
+    if columns == 2 and at is None:
+        at = 1
+    if at is None:
+        raise PopulationError(
+            f"{path}: expected one column of stages, got {columns}; name one of them 'stage'"
+        )
+    if columns > 2 or at != 1:
+        return read_numbers(path, columns, (at,), True)[:, 0]
+    values = read_numbers(path, 2, (0, 1), names is not None)
+    wrong = values[:, 0] != np.arange(len(values))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise PopulationError(
+            f"{path}: row {row}: expected the agents 0, 1, 2, ... in the first column, got "
+            f"{values[row, 0]}; sort the rows by agent"
+        )
+    return values[:, 1]
+
+
+def _networks(folder: Path, size: int) -> list[NDArray[np.int32]]:
+    """The edge lists of the folder, the first one first."""
+    found: list[tuple[Path, Callable[[Path], NDArray[Any]]]] = []
+    periodic = [folder / name for name in _NETWORK_FOLDERS if (folder / name).is_dir()]
+    for subfolder in periodic:
+        files = [path for path in subfolder.glob("*.csv") if path.stem.isdecimal()]
+        if not files:
+            raise PopulationError(
+                f"{subfolder}: expected edge lists 0.csv, 1.csv, ..., found none; put them there, "
+                "or remove the folder for a population without a network"
+            )
+        found += [(path, _edge_rows) for path in sorted(files, key=lambda path: int(path.stem))]
+    places: Sequence[Path] = [path.parent for path, _ in found]
+    for path, read in (
+        (folder / "edges.csv", _edge_rows),
+        (folder / "edges.parquet", _edge_table),
+    ):
+        if path.exists():
+            found.append((path, read))
+            places = [*places, path]
+    if len(set(places)) > 1:
+        raise PopulationError(
+            f"{folder}: there are several networks: "
+            f"{', '.join(str(place) for place in dict.fromkeys(places))}; remove all but one"
+        )
+    return [check_edges(read(path), size, str(path)) for path, read in found]
+
+
+def _edge_rows(path: Path) -> NDArray[np.int32]:
+    names, columns = header_and_columns(path)
+    if names is None or any(_is_number(name) for name in names if name):
+        # No header: numbers only. Let a damaged first row be told as such, with its line.
+        return read_numbers(path, 2, (0, 1), False)
+    return read_numbers(path, columns, _ends(names, path), True)
+
+
+def _edge_table(path: Path) -> NDArray[Any]:
+    table = read_parquet(path)
+    names = list(table)
+    src, dst = (table[names[k]] for k in _ends(names, path))
+    for name, end in (("src", src), ("dst", dst)):
+        if end.dtype.kind not in "iu":
+            raise PopulationError(
+                f"{path}: column {name!r}: expected whole numbers of agents in every row, got the "
+                f"type {end.dtype}; correct the empty or other rows"
+            )
+    return np.stack([src, dst], axis=1)
+
+
+def _ends(names: list[str], path: Path) -> tuple[int, int]:
+    """Where source and target are."""
+    src, dst = _position(names, _SOURCES), _position(names, _TARGETS)
+    if src is not None and dst is not None:
+        return src, dst
+    if len(names) == 2:
+        return 0, 1
+    raise PopulationError(
+        f"{path}: expected two columns, src and dst, got {', '.join(map(repr, names))}; "
+        "name them src and dst"
+    )
+
+
+def _position(names: list[str] | None, options: Sequence[str]) -> int | None:
+    lowered = [name.casefold() for name in names or ()]
+    return next((lowered.index(option) for option in options if option in lowered), None)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,328 @@
+"""The compiled steps of a spread: push from the few, pull by the many, then settle.
+
+All of them run without Python's lock and give the same bits: pressures are integers, and a draw
+belongs to its agent. The plain twin is in the tests.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from hotloop.sim.draws import GOLDEN, INFECTION, OUTCOME, UNIT, mix64, stream_key
+from hotloop.sim.spread import NEVER
+
+Array = np.ndarray[Any, Any]
+_GOLDEN, _ONE, _32 = np.uint64(GOLDEN), np.uint64(1), np.uint64(32)
+_INFECTION, _OUTCOME = np.uint64(INFECTION), np.uint64(OUTCOME)
+AUTO, PUSH, PULL = 0, 1, 2
+# Agents and edges of which a dense step keeps running sums at a time: they fit the first cache.
+BLOCK_AGENTS, BLOCK_EDGES = 1024, 6144
+
+
+class Rows(NamedTuple):
+    """A network's arrays, see Network."""
+
+    in_ptr: Array
+    in_src: Array
+    out_ptr: Array
+    out_dst: Array
+
+
+class Tables(NamedTuple):
+    """What does not change while stepping."""
+
+    weights: Array  # (stages, D) int32 fixed point
+    levels: Array  # (256,) int32: weights by code, code 0 sends nothing
+    durations: Array  # (active stages,) int64
+    scale: float  # of the fixed point
+    willing: Array  # (N,) float32, or (0,): how much each agent isolates when asked to
+    single: bool  # precision: float32 instead of float64
+
+
+class Agents(NamedTuple):
+    """The columns of one run, (N,)."""
+
+    group: Array  # uint8
+    stage: Array  # uint8
+    infected_time: Array  # int16
+    next_time: Array  # int16
+
+
+class Work(NamedTuple):
+    """What one run keeps between steps; it follows from the columns.
+
+    Agents that became active in the same step go through the stages together: a cohort. They stand
+    side by side in `active`, so today's transitions are whole cohorts, and so is what is sent.
+    """
+
+    active: Array  # (N,) int32: the agents of all cohorts, in the order in which they came
+    cohorts: Array  # (C, 5) int64: see the places below
+    counts: Array  # (8,) int64: see the places below
+
+
+class Scratch(NamedTuple):
+    """What one thread needs within a step; all zero between steps where it matters."""
+
+    pressure: Array  # (N,) int32, zero
+    touched: Array  # (N,) int32
+    found: Array  # (N,) int32
+    code: Array  # (N,) uint8
+
+
+class Part(NamedTuple):
+    """What a dense step over a part of the agents needs."""
+
+    found: Array  # int32, as many as the part has agents
+    sums: Array  # int32, more than a block's edges and more than any agent's
+    reached: Array  # (BLOCK_AGENTS + 1,) int32
+    felt: Array  # (BLOCK_AGENTS + 1,) int32
+
+
+# Places in a cohort: its agents are active[BEGIN:END], all in one stage, which they leave at DUE.
+BEGIN, END, SINCE, STAGE, DUE = range(5)
+# Places in Work.counts: how many cohorts there are, agents listed, agents in active stages; and
+# what was done so far: steps pushed, steps pulled, edges read, draws, active agents over steps.
+COHORTS, LISTED, ACTIVE, PUSHED, PULLED, EDGES, DRAWS, ACTIVE_STEPS = range(8)
+
+
+class Order(NamedTuple):
+    """What is asked of `advance`, for one run."""
+
+    seed: np.uint64
+    first_step: int
+    steps: int
+    mode: int  # AUTO, PUSH or PULL
+    stop_at_pull: bool  # leave dense steps to the caller, who has more threads
+    mortality: float
+    isolating: float  # 0 to 1, multiplies Tables.willing
+    push_agent_ns: float
+    pull_ns: float
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _drawn(key: Any, agent: Any) -> Any:
+    # Converted from a signed integer: the unsigned one takes several times as long.
+    return np.int64(mix64(key + _GOLDEN * (np.uint64(agent) + _ONE)) >> _32) * UNIT
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _falls(agent: Any, felt: Any, factor: Any, keeps: Any, key: Any, single: bool) -> Any:
+    """Whether an agent that feels so much pressure becomes active.
+
+    keeps: 1 - w, the part of its contacts that it keeps.
+    """
+    # Only numbers come in here: an array handed over would be counted in and out for each agent.
+    drawn = _drawn(key, agent)
+    if single:
+        weak = np.float32(factor) * np.float32(felt)
+        if drawn >= weak:
+            return False
+        return drawn < min(weak, np.float32(1.0) - math.exp(-weak)) * np.float32(keeps)
+    rate = factor * felt
+    if drawn >= rate:
+        return False
+    return drawn < min(rate, 1.0 - math.exp(-rate)) * keeps
+
+
+@njit(nogil=True, cache=True)
+def push(
+    step: int, factor: Array, order: Order, rows: Rows, tables: Tables, agents: Agents,
+    work: Work, scratch: Scratch,
+) -> int:  # fmt: skip
+    """Send from every active agent to its susceptible neighbours, and draw for those reached.
+
+    Returns: how many became active; their ids are in scratch.found.
+    """
+    key = stream_key(order.seed, np.uint64(step), _INFECTION)
+    stage, pressure, touched = agents.stage, scratch.pressure, scratch.touched
+    group, out_ptr, out_dst = agents.group, rows.out_ptr, rows.out_dst
+    active, weights, newly = work.active, tables.weights, scratch.found
+    willing, isolating = tables.willing, order.isolating
+    isolates = len(willing) > 0 and isolating > 0.0
+    scale, single, days = tables.scale, tables.single, tables.weights.shape[1]
+    reached, edges = 0, 0
+    for number in range(work.counts[COHORTS]):
+        cohort = work.cohorts[number]
+        day = step - cohort[SINCE]
+        weight = weights[cohort[STAGE], day] if 0 <= day < days else 0
+        if weight == 0:
+            continue
+        for place in range(cohort[BEGIN], cohort[END]):
+            sender = np.uint32(active[place])
+            begin, end = out_ptr[sender], out_ptr[np.uint64(sender) + _ONE]
+            edges += end - begin
+            # No branch here: which neighbours are susceptible, and new, cannot be foretold.
+            for e in range(np.uint64(begin), np.uint64(end)):
+                receiver = np.uint32(out_dst[e])
+                open_ = stage[receiver] == 0
+                touched[reached] = receiver
+                reached += open_ & (pressure[receiver] == 0)
+                pressure[receiver] += weight * open_
+    found = 0
+    for place in range(reached):
+        agent = np.uint32(touched[place])
+        felt = pressure[agent]
+        pressure[agent] = 0
+        keeps = 1.0 - isolating * willing[agent] if isolates else 1.0
+        if _falls(agent, felt * scale, factor[group[agent]], keeps, key, single):
+            newly[found] = agent
+            found += 1
+    work.counts[PUSHED] += 1
+    work.counts[EDGES] += edges
+    work.counts[DRAWS] += reached
+    return found
+
+
+@njit(nogil=True, cache=True)
+def encode(step: int, low: int, high: int, tables: Tables, agents: Agents, code: Array) -> None:
+    """What agents low to high send in this step, as one byte each."""
+    last_active, days = len(tables.durations), tables.weights.shape[1]
+    stages, infected_time = agents.stage, agents.infected_time
+    for agent in range(np.uint64(low), np.uint64(high)):
+        stage, day = stages[agent], step - infected_time[agent]
+        sends = (stage > 0) & (stage <= last_active) & (day >= 0) & (day < days)
+        code[agent] = ((stage - 1) * days + day + 1) * sends
+
+
+@njit(nogil=True, cache=True)
+def pull(
+    step: int, low: int, high: int, factor: Array, order: Order, rows: Rows, tables: Tables,
+    agents: Agents, code: Array, part: Part,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Sum over the senders of each susceptible agent low to high, and draw for those reached.
+
+    Block by block: first a running sum over the block's edges, of which every agent takes the
+    difference over its own. So there is no loop over a few edges whose end must be guessed.
+
+    Returns: how many became active (their ids are in part.found), edges, draws.
+    """
+    key = stream_key(order.seed, np.uint64(step), _INFECTION)
+    levels, sums, reached, in_src = tables.levels, part.sums, part.reached, rows.in_src
+    felts, found, stage, group, in_ptr = (
+        part.felt,
+        part.found,
+        agents.stage,
+        agents.group,
+        rows.in_ptr,
+    )
+    willing, isolating = tables.willing, order.isolating
+    isolates = len(willing) > 0 and isolating > 0.0
+    scale, single = tables.scale, tables.single
+    count, draws, first = 0, 0, low
+    while first < high:
+        begin = in_ptr[first]
+        last = min(first + BLOCK_AGENTS, high)
+        while in_ptr[last] - begin >= len(sums) and last > first + 1:
+            last = first + (last - first) // 2
+        total = np.int32(0)
+        for e in range(np.uint64(in_ptr[last] - begin)):
+            sums[e] = total
+            sender = np.uint32(in_src[np.uint64(begin) + e])
+            total = np.int32(total + levels[code[sender]])
+        sums[np.uint64(in_ptr[last] - begin)] = total
+        met, before = np.uint64(0), np.int32(0)
+        for offset in range(np.uint64(last - first)):
+            agent = np.uint64(first) + offset
+            after = sums[np.uint64(in_ptr[agent + _ONE] - begin)]
+            # Also right where the running sum went around: only the difference must fit.
+            felt = np.int32(after - before)
+            before = after
+            reached[met] = agent
+            felts[met] = felt
+            met += np.uint64((felt > 0) & (stage[agent] == 0))
+        for place in range(met):
+            one = np.uint32(reached[place])
+            keeps = 1.0 - isolating * willing[one] if isolates else 1.0
+            if _falls(one, felts[place] * scale, factor[group[one]], keeps, key, single):
+                found[count] = one
+                count += 1
+        draws += int(met)
+        first = last
+    return count, int(in_ptr[high] - in_ptr[low]), draws
+
+
+@njit(nogil=True, cache=True)
+def settle(
+    step: int, newly: Array, num_newly: int, order: Order, tables: Tables, agents: Agents,
+    work: Work,
+) -> int:  # fmt: skip
+    """Let the agents `newly` found begin, as one cohort; move on the cohorts whose step has come.
+
+    Returns: how many died.
+    """
+    last_active, counts, cohorts = len(tables.durations), work.counts, work.cohorts
+    active, stages, next_time = work.active, agents.stage, agents.next_time
+    infected_time = agents.infected_time
+    begin = counts[LISTED]
+    counts[ACTIVE_STEPS] += counts[ACTIVE]
+    due = step + 1 + tables.durations[0]
+    for place in range(num_newly):
+        agent = np.uint32(newly[place])
+        stages[agent] = 1
+        infected_time[agent] = step
+        next_time[agent] = due
+        active[begin + place] = agent
+    key = stream_key(order.seed, np.uint64(step), _OUTCOME)
+    kept, deaths, mortality = 0, 0, order.mortality
+    for number in range(counts[COHORTS]):
+        cohort = cohorts[number]
+        if cohort[DUE] <= step:
+            cohort[STAGE] += 1
+            on = cohort[STAGE] <= last_active
+            cohort[DUE] = step + tables.durations[cohort[STAGE] - 1] if on else NEVER
+            for place in range(cohort[BEGIN], cohort[END]):
+                agent = np.uint32(active[place])
+                dies = not on and _drawn(key, agent) < mortality
+                deaths += dies
+                stages[agent] = cohort[STAGE] + dies
+                next_time[agent] = cohort[DUE]
+            if not on:
+                counts[ACTIVE] -= cohort[END] - cohort[BEGIN]
+                continue
+        cohorts[kept] = cohort
+        kept += 1
+    if num_newly > 0:
+        cohort = cohorts[kept]
+        cohort[BEGIN], cohort[END] = begin, begin + num_newly
+        cohort[SINCE], cohort[STAGE], cohort[DUE] = step, 1, due
+        kept += 1
+    counts[COHORTS] = kept
+    counts[LISTED] = begin + num_newly
+    counts[ACTIVE] += num_newly
+    return deaths
+
+
+@njit(nogil=True, cache=True)
+def advance(
+    order: Order, factor: Array, rows: Rows, tables: Tables, agents: Agents, work: Work,
+    scratch: Scratch, part: Part, infected: Array, deaths: Array,
+) -> int:  # fmt: skip
+    """Step one run; nothing but compiled code between the steps.
+
+    factor: (steps, groups) float64. infected, deaths: (episode's steps,), written by step.
+
+    Returns: how many steps were done; fewer than asked where a dense step is left to the caller.
+    """
+    size = len(agents.stage)
+    for done in range(order.steps):
+        step = order.first_step + done
+        dense = order.mode == PULL
+        if order.mode == AUTO:
+            dense = order.push_agent_ns * work.counts[ACTIVE] > order.pull_ns
+        if dense and order.stop_at_pull:
+            return done
+        if dense:
+            encode(step, 0, size, tables, agents, scratch.code)
+            found, edges, draws = pull(
+                step, 0, size, factor[done], order, rows, tables, agents, scratch.code, part
+            )
+            work.counts[PULLED] += 1
+            work.counts[EDGES] += edges
+            work.counts[DRAWS] += draws
+        else:
+            found = push(step, factor[done], order, rows, tables, agents, work, scratch)
+        infected[step] = found
+        deaths[step] = settle(step, scratch.found, found, order, tables, agents, work)
+    return order.steps

@@ -1,0 +1,398 @@
+"""The fused CPU path of a spread: any number of steps without Python between them.
+
+A single run pulls with several threads when its frontier is large and pushes with one when it is
+small; an ensemble gives every thread its share of the replicates. Threads change no bit.
+"""
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from hotloop.errors import SettingError
+from hotloop.sim.network import AnyNetwork, Network
+from hotloop.sim.spread import NEVER, Spread, SpreadInputs
+from hotloop.sim.spread_kernels import (
+    ACTIVE_STEPS,
+    AUTO,
+    BLOCK_AGENTS,
+    BLOCK_EDGES,
+    DRAWS,
+    EDGES,
+    PULL,
+    PULLED,
+    PUSH,
+    PUSHED,
+    Agents,
+    Order,
+    Part,
+    Rows,
+    Scratch,
+    Tables,
+    Work,
+    advance,
+    encode,
+    pull,
+    push,
+    settle,
+)
+
+Array = np.ndarray[Any, Any]
+Mode = Literal["auto", "push", "pull"]
+MODES: dict[str, int] = {"auto": AUTO, "push": PUSH, "pull": PULL}
+# A timing of both ways on the actual network looks at so many senders.
+PROBED_SENDERS = 2_000
+
+
+@dataclass(frozen=True, eq=False)
+class SpreadColumns:
+    """The state's tensors that a spread reads and writes, on the CPU and contiguous.
+
+    group: uint8 (N,). stage: uint8, infected_time and next_time: int16, (N,) or (R, N).
+    infected, deaths: float32 (T,) or (R, T), the counts of each step.
+    """
+
+    group: torch.Tensor
+    stage: torch.Tensor
+    infected_time: torch.Tensor
+    next_time: torch.Tensor
+    infected: torch.Tensor
+    deaths: torch.Tensor
+
+    @property
+    def replicates(self) -> int:
+        """R; 1 for a single run."""
+        return 1 if self.stage.dim() == 1 else len(self.stage)
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What the two ways cost on one network, in nanoseconds."""
+
+    push_agent_ns: float  # with the edges that an agent sends on, on average
+    pull_ns: float
+
+
+class SpreadProgram:
+    """Steps the columns of a spread in place.
+
+    inputs: called before stepping, for the parameters and controls as they stand then.
+    seeds: one for each replicate. willing: float32 (N,) how much each agent isolates when asked to.
+    mode: "push" (active set), "pull" (dense), or "auto": the cheaper one of each step, by costs
+    measured on this network. threads: None for as many as the process may use.
+    """
+
+    name = "fused cpu"
+
+    def __init__(
+        self,
+        spread: Spread,
+        network: AnyNetwork,
+        columns: SpreadColumns,
+        seeds: list[int],
+        inputs: Callable[[], SpreadInputs],
+        *,
+        willing: Array | None = None,
+        mode: Mode = "auto",
+        threads: int | None = None,
+        single_precision: bool = False,
+    ) -> None:
+        if mode not in MODES:
+            raise SettingError(f"active set {mode!r} is none of {', '.join(map(repr, MODES))}")
+        if threads is not None and threads < 1:
+            raise SettingError(f"threads: expected 1 or more, got {threads}")
+        self.spread, self.network, self.columns = spread, network, columns
+        self.threads = threads or len(os.sched_getaffinity(0))
+        self._inputs, self._seeds = inputs, seeds
+        self._mode = MODES[mode]
+        bits = spread.fraction_bits(network.max_in_degree)
+        weights = spread.fixed_weights(bits)
+        levels = np.zeros(256, np.int32)
+        sent = weights[1 : spread.num_active + 1].ravel()
+        levels[1 : len(sent) + 1] = sent
+        self._tables = Tables(
+            weights,
+            levels,
+            np.array(spread.durations),
+            2.0**-bits,
+            np.zeros(0, np.float32) if willing is None else willing,
+            single_precision,
+        )
+        size = columns.stage.shape[-1]
+        self._runs = [
+            Agents(columns.group.numpy(), *(column.numpy() for column in per_run))
+            for per_run in zip(
+                *(
+                    c.view(-1, size)
+                    for c in (columns.stage, columns.infected_time, columns.next_time)
+                ),
+                strict=True,
+            )
+        ]
+        self._work = [_gathered(agents, None, spread) for agents in self._runs]
+        self._scratch = [_scratch(size) for _ in range(min(self.threads, len(self._runs)))]
+        self._buffers = [_buffers(network.max_in_degree) for _ in self._scratch]
+        self._pool: ThreadPoolExecutor | None = None
+        self._costs: Costs | None = None
+        self._prepared = True
+
+    # --- stepping -----------------------------------------------------------------------------
+
+    def columns_changed(self) -> None:
+        """Say that the columns were changed from outside: lists and calendar are made anew."""
+        self._prepared = False
+
+    def advance(self, first_step: int, steps: int) -> None:
+        """Step every run from first_step on; `steps` of them."""
+        if steps < 1:
+            return
+        if isinstance(self.network, Network):
+            self._advance(self.network, first_step, steps)
+            return
+        for step in range(first_step, first_step + steps):
+            self._advance(self.network.at(step), step, 1)
+
+    def _advance(self, network: Network, first_step: int, steps: int) -> None:
+        rows = Rows(network.in_ptr, network.in_src, network.out_ptr, network.out_dst)
+        if not self._prepared:
+            for run, agents in enumerate(self._runs):
+                self._work[run] = _gathered(agents, self._work[run], self.spread)
+            self._prepared = True
+        inputs = self._inputs()
+        factor = self.spread.factor(inputs, first_step, steps)
+        orders = self._orders(inputs, network, rows, first_step, steps)
+        if len(self._runs) == 1:
+            self._advance_one(rows, network, orders[0], factor[0])
+            return
+        workers = len(self._scratch)
+
+        def share(worker: int) -> None:
+            for run in range(worker, len(self._runs), workers):
+                self._fused(rows, orders[run], factor[run % len(factor)], run, worker)
+
+        if workers == 1:
+            share(0)
+        else:
+            list(self._threads().map(share, range(workers)))
+
+    def _fused(self, rows: Rows, order: Order, factor: Array, run: int, worker: int) -> int:
+        infected, deaths = self._daily(run)
+        done: int = advance(
+            order, factor, rows, self._tables, self._runs[run], self._work[run],
+            self._scratch[worker], self._part(worker), infected, deaths,
+        )  # fmt: skip
+        return done
+
+    def _advance_one(self, rows: Rows, network: Network, order: Order, factor: Array) -> None:
+        """One run; its dense steps are shared between the threads."""
+        order = order._replace(stop_at_pull=self.threads > 1 and _worth_threads(network))
+        left = order.steps
+        while left:
+            rest = order._replace(first_step=order.first_step + order.steps - left, steps=left)
+            done = self._fused(rows, rest, factor[order.steps - left :], 0, 0)
+            left -= done
+            if left:
+                step = order.first_step + order.steps - left
+                self._dense_step(rows, order, factor[order.steps - left], step)
+                left -= 1
+
+    def _dense_step(self, rows: Rows, order: Order, factor: Array, step: int) -> None:
+        agents, work, scratch = self._runs[0], self._work[0], self._scratch[0]
+        parts = [
+            (low, high, self._part(number, low, high))
+            for number, (low, high) in enumerate(pairwise(_bounds(rows, self.threads)))
+        ]
+
+        def sending(part: tuple[int, int, Part]) -> None:
+            encode(step, part[0], part[1], self._tables, agents, scratch.code)
+
+        def feeling(part: tuple[int, int, Part]) -> tuple[int, int, int]:
+            low, high, buffers = part
+            sums: tuple[int, int, int] = pull(
+                step, low, high, factor, order, rows, self._tables, agents, scratch.code, buffers
+            )
+            return sums
+
+        # All must have said what they send before anybody sums it.
+        list(self._threads().map(sending, parts))
+        sums = list(self._threads().map(feeling, parts))
+        found = 0
+        for (low, _, _), (count, edges, draws) in zip(parts, sums, strict=True):
+            scratch.found[found : found + count] = scratch.found[low : low + count]
+            found += count
+            work.counts[EDGES] += edges
+            work.counts[DRAWS] += draws
+        work.counts[PULLED] += 1
+        infected, deaths = self._daily(0)
+        infected[step] = found
+        deaths[step] = settle(step, scratch.found, found, order, self._tables, agents, work)
+
+    def _part(self, number: int, low: int = 0, high: int | None = None) -> Part:
+        """The buffers of a part of the agents; each number is used by one thread at a time."""
+        while len(self._buffers) <= number:
+            self._buffers.append(_buffers(self.network.max_in_degree))
+        scratch = self._scratch[number if high is None else 0]
+        return Part(scratch.found[low:high], *self._buffers[number])
+
+    def _daily(self, run: int) -> tuple[Array, Array]:
+        episode = self.columns.infected.shape[-1]
+        return (
+            self.columns.infected.view(-1, episode)[run].numpy(),
+            self.columns.deaths.view(-1, episode)[run].numpy(),
+        )
+
+    # --- what is asked of the kernels ------------------------------------------------------------
+
+    def _orders(
+        self, inputs: SpreadInputs, network: Network, rows: Rows, first_step: int, steps: int
+    ) -> list[Order]:
+        costs = self._costs
+        if costs is None:
+            costs = Costs(0.0, 0.0)
+            if self._mode == AUTO:
+                costs = self._costs = self._measured(rows)
+        runs = len(self._runs)
+        mortality = np.broadcast_to(np.ravel(inputs.mortality), runs)
+        isolating = np.broadcast_to(np.ravel(inputs.isolating), runs)
+        shared = self.threads > 1 and runs == 1 and _worth_threads(network)
+        order = Order(
+            np.uint64(0), first_step, steps, self._mode, False, 0.0, 0.0,
+            costs.push_agent_ns,
+            costs.pull_ns / (self.threads if shared else 1),
+        )  # fmt: skip
+        return [
+            order._replace(
+                seed=np.uint64(self._seeds[run] % 2**64),
+                mortality=float(mortality[run]),
+                isolating=float(isolating[run]),
+            )
+            for run in range(runs)
+        ]
+
+    def _measured(self, rows: Rows) -> Costs:
+        """Time both ways on this network, with senders taken at random that infect nobody."""
+        size = len(rows.in_ptr) - 1
+        rng = np.random.default_rng(0)
+        senders = rng.choice(size, min(PROBED_SENDERS, size), replace=False).astype(np.int32)
+        agents = Agents(
+            self._runs[0].group, *(np.zeros(size, d) for d in (np.uint8, np.int16, np.int16))
+        )
+        agents.stage[senders] = 1
+        day = int(np.argmax(self._tables.weights[1]))
+        cohort = np.array([[0, len(senders), 0, 1, NEVER]])
+        work = Work(senders, cohort, np.array([1, *[0] * 7]))
+        scratch, part = self._scratch[0], self._part(0)
+        silent = Order(np.uint64(0), 0, 1, PUSH, False, 0.0, 0.0, 0.0, 0.0)
+        factor = np.zeros(max(256, len(self.spread.susceptibility)))
+
+        def pushed() -> float:
+            begin = time.perf_counter_ns()
+            push(day, factor, silent, rows, self._tables, agents, work, scratch)
+            return float(time.perf_counter_ns() - begin)
+
+        def pulled() -> float:
+            begin = time.perf_counter_ns()
+            encode(0, 0, size, self._tables, agents, scratch.code)
+            pull(0, 0, size, factor, silent, rows, self._tables, agents, scratch.code, part)
+            return float(time.perf_counter_ns() - begin)
+
+        return Costs(
+            min(pushed() for _ in range(3)) / len(senders), min(pulled() for _ in range(2))
+        )
+
+    # --- what it did ----------------------------------------------------------------------------
+
+    def counters(self) -> dict[str, float]:
+        """Since it was made: steps pushed and pulled, edges read, draws, active agent steps."""
+        counts = np.sum([work.counts for work in self._work], axis=0)
+        return {
+            "steps_pushed": float(counts[PUSHED]),
+            "steps_pulled": float(counts[PULLED]),
+            "edges": float(counts[EDGES]),
+            "draws": float(counts[DRAWS]),
+            "active_agent_steps": float(counts[ACTIVE_STEPS]),
+        }
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it keeps beside the columns and the network."""
+        kept = [array for work in self._work for array in work]
+        kept += [array for scratch in self._scratch for array in scratch]
+        return sum(array.nbytes for array in kept)
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+    def _threads(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.threads, "hotloop-spread")
+        return self._pool
+
+
+def _gathered(agents: Agents, work: Work | None, spread: Spread) -> Work:
+    """Cohorts and their agents from the columns alone."""
+    size = len(agents.stage)
+    ids = np.flatnonzero((agents.stage > 0) & (agents.stage <= spread.num_active))
+    keys = np.stack([agents.infected_time[ids], agents.stage[ids], agents.next_time[ids]])
+    order = np.lexsort(keys)
+    ids, keys = ids[order], keys[:, order]
+    ends = np.append(np.flatnonzero((np.diff(keys) != 0).any(axis=0)) + 1, len(ids))
+    ends = ends[ends > 0]
+    begins = np.append(0, ends[:-1])[: len(ends)]
+    # Later cohorts come one a step, and each is gone when its last stage has passed.
+    cohorts = np.zeros((len(ends) + sum(spread.durations) + 3, 5), np.int64)
+    cohorts[: len(ends)] = np.column_stack([begins, ends, *keys[:, begins]])
+    active = np.empty(size, np.int32) if work is None else work.active
+    active[: len(ids)] = ids
+    counts = np.zeros(8, np.int64) if work is None else work.counts
+    counts[:3] = len(ends), len(ids), len(ids)
+    return Work(active, cohorts, counts)
+
+
+def _scratch(size: int) -> Scratch:
+    return Scratch(
+        np.zeros(size, np.int32),
+        np.empty(size, np.int32),
+        np.empty(size, np.int32),
+        np.zeros(size, np.uint8),
+    )
+
+
+def _buffers(max_in_degree: int) -> tuple[Array, Array, Array]:
+    return (
+        np.empty(max(BLOCK_EDGES, max_in_degree) + 1, np.int32),
+        np.empty(BLOCK_AGENTS + 1, np.int32),
+        np.empty(BLOCK_AGENTS + 1, np.int32),
+    )
+
+
+def _worth_threads(network: Network) -> bool:
+    # Handing a step to threads and back costs about as much as a quarter of a million edges.
+    return network.num_edges + network.num_agents > 500_000
+
+
+def _bounds(rows: Rows, threads: int) -> list[int]:
+    """Where to cut the agents so that each part costs about the same."""
+    size, edges = len(rows.in_ptr) - 1, int(rows.in_ptr[-1])
+    parts = 2 * threads
+    cost = (edges + 2 * size) / parts
+    bounds = [0]
+    for part in range(1, parts):
+        low, high = bounds[-1], size
+        while low < high:
+            middle = (low + high) // 2
+            if int(rows.in_ptr[middle]) + 2 * middle < part * cost:
+                low = middle + 1
+            else:
+                high = middle
+        bounds.append(low)
+    return [*bounds, size]

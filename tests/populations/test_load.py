@@ -1,0 +1,94 @@
+"""One call for every source, and a nearest name for every slip."""
+
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from hotloop.errors import PopulationError
+from hotloop.populations import PopulationData, astoria, brooklyn, load
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("HOTLOOP_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "town").mkdir()
+    np.array([0, 1, 2]).dump(tmp_path / "town" / "age.pickle")
+    return tmp_path / "town"
+
+
+@pytest.mark.parametrize(
+    "source", [astoria, "astoria", " Astoria ", "37518", 37518, "37_518", np.int32(37518)]
+)
+def test_astoria_by_any_of_its_names(source):
+    data = load(source, seed=1)
+    assert (data.size, data.num_edges) == (37_518, 136_378)
+    assert np.array_equal(data.edges, astoria.load(seed=1).edges)
+
+
+def test_names_are_told():
+    assert load("astoria").name == "astoria"
+    assert load(500).name == "synthetic-500"
+    assert brooklyn.NAME == "brooklyn"
+
+
+def test_the_seed_counts():
+    assert not np.array_equal(load(500, seed=1).edges, load(500, seed=2).edges)
+
+
+def test_a_population_is_returned_as_it_is():
+    data = PopulationData("one", {"age": np.zeros(1, np.uint8)})
+    assert load(data) is data
+
+
+def test_folders_as_path_text_and_package(folder, monkeypatch):
+    package = types.ModuleType("town")
+    package.__path__ = [str(folder)]
+    module = types.ModuleType("mayor")
+    module.__file__ = str(folder / "mayor.py")
+    monkeypatch.chdir(folder.parent)
+    for source in (folder, str(folder), "town", "./town", package, module):
+        data = load(source)
+        assert (data.name, data.columns["age"].tolist()) == ("town", [0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("astria", "population 'astria': expected a name, .* did you mean 'astoria'"),
+        ("Bruklyn", "did you mean 'brooklyn'"),
+        ("zzz", "there is 'astoria', 'brooklyn'"),
+        ("", "expected a name"),
+        ("-5", "expected a name, a number of agents or a folder"),
+        (0, "num_agents: expected a whole number from 1"),
+        (-3, "num_agents: .* got -3"),
+        (True, "got True of type bool"),
+        (2.5, "got 2.5 of type float"),
+        (None, "got None of type NoneType"),
+        ("/no/such/folder", "'/no/such/folder': expected a folder, got nothing there"),
+        (types.ModuleType("bare"), "expected a package whose folder .* got 'bare'"),
+    ],
+)
+def test_an_unknown_source_is_told_with_what_there_is(source, message):
+    with pytest.raises(PopulationError, match=message):
+        load(source)
+
+
+def test_a_file_is_no_folder(folder):
+    with pytest.raises(PopulationError, match="expected a folder, got a file; give the folder"):
+        load(folder / "age.pickle")
+
+
+def test_importing_populations_loads_nothing_heavy():
+    code = (
+        "import sys; from hotloop.populations import astoria, brooklyn, load;"
+        "print([name for name in ('torch', 'pandas', 'pyarrow', 'numba') if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stdout.strip() == "[]", result.stderr

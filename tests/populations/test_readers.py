@@ -1,0 +1,336 @@
+"""Folders in every layout, and every fault of one told with file and line."""
+
+import pickle
+import re
+import stat
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hotloop.errors import PopulationError
+from hotloop.populations.readers import read_folder
+from hotloop.populations.rows import read_numbers
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("pyarrow")
+
+AGES = [0, 1, 2, 5]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Four agents in the reference's layout."""
+    town = tmp_path / "town"
+    (town / "mobility_networks").mkdir(parents=True)
+    pd.Series(AGES, name="age").to_pickle(town / "age.pickle")
+    pd.Series(list("abca"), name="area").to_pickle(town / "area.pickle")
+    (town / "mobility_networks" / "0.csv").write_text("0,1\n3,2\n1,1\n")
+    (town / "disease_stages.csv").write_text("0.000e+00\n1.000e+00\n0.000e+00\n4.000e+00\n")
+    (town / "mapping.json").write_text("{}")
+    return town
+
+
+def test_the_references_layout(folder):
+    data = read_folder(folder)
+    assert data.name == "town"
+    assert list(data.columns) == ["age", "area"]
+    assert data.columns["age"].tolist() == AGES
+    assert data.columns["area"].tolist() == list("abca")
+    assert data.edges.tolist() == [[0, 1], [3, 2], [1, 1]]
+    assert data.stages.tolist() == [0, 1, 0, 4]
+    assert data.periods == ()
+
+
+def test_more_edge_lists_are_periods_in_the_order_of_their_numbers(folder):
+    for number, row in (("1", "1,0"), ("2", "2,0"), ("10", "3,0")):
+        (folder / "mobility_networks" / f"{number}.csv").write_text(row + "\n")
+    data = read_folder(folder)
+    assert len(data.edges) == 3
+    assert [edges.tolist() for edges in data.periods] == [[[1, 0]], [[2, 0]], [[3, 0]]]
+
+
+def test_nothing_is_written(folder):
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(path.stat().st_mode & ~stat.S_IWUSR)
+    read_folder(folder)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(path.stat().st_mode | stat.S_IWUSR)
+
+
+def test_parquet_by_column(folder):
+    (folder / "age.pickle").unlink()
+    pd.DataFrame({"age": AGES}).to_parquet(folder / "age.parquet")
+    (folder / "area.pickle").unlink()
+    pd.DataFrame({"whatever": list("abca")}).astype("category").to_parquet(folder / "area.parquet")
+    data = read_folder(folder)
+    assert data.columns["age"].tolist() == AGES
+    assert data.columns["area"].tolist() == list("abca")
+
+
+def test_one_parquet_table_with_edges(tmp_path):
+    table = pd.DataFrame({"age": AGES, "income": [1.5, 2, 3, 4], "stage": [0, 1, 0, 0]})
+    table.index = [4, 3, 2, 1]
+    table.to_parquet(tmp_path / "agents.parquet")
+    edges = pd.DataFrame({"weight": [1.0, 2], "target": [1, 2], "source": [0, 3]})
+    edges.to_parquet(tmp_path / "edges.parquet")
+    data = read_folder(tmp_path)
+    assert list(data.columns) == ["age", "income"]
+    assert data.stages.tolist() == [0, 1, 0, 0]
+    assert data.edges.tolist() == [[0, 1], [3, 2]]
+
+
+def test_csv_tables(tmp_path):
+    pd.DataFrame({"age": ["20t29", "u19", "65A", "3"], "area": list("abca")}).to_csv(
+        tmp_path / "agents.csv", index=False
+    )
+    pd.DataFrame({"src": [0, 3], "dst": [1, 2]}).to_csv(tmp_path / "edges.csv")  # with its index
+    data = read_folder(tmp_path)
+    assert data.columns["age"].tolist() == [0, 5, 4, 3]
+    assert data.columns["area"].tolist() == list("abca")
+    assert data.edges.tolist() == [[0, 1], [3, 2]]
+    assert data.stages is None
+
+
+def test_a_population_without_network(tmp_path):
+    np.array(AGES).dump(tmp_path / "age.pickle")
+    assert read_folder(tmp_path).edges is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0,1\n3,2\n", [[0, 1], [3, 2]]),
+        ("src,dst\n0,1\n", [[0, 1]]),
+        ("dst,src\n0,1\n", [[1, 0]]),
+        ("Source, Target\r\n0, 1\r\n", [[0, 1]]),
+        ("# src,dst\n0,1\n", [[0, 1]]),
+        ("a,b\n0,1\n", [[0, 1]]),
+        (",src,dst\n0,3,2\n", [[3, 2]]),
+        ("src,note,dst\n0,x y,1\n1,'',2\n", [[0, 1], [1, 2]]),
+        ('src,"a,b",dst\n', []),
+        ("0\t1\n", [[0, 1]]),
+        ("\ufeff0,1\n", [[0, 1]]),
+        ("\ufeffsrc,dst\n0,1\n", [[0, 1]]),
+        ("0,1\n\n  \n2,3\n\n", [[0, 1], [2, 3]]),
+        ("0.0,3.000e+00\n0.2e1,30e-1\n", [[0, 3], [2, 3]]),
+        ("+1,-0\n", [[1, 0]]),
+        ("src,dst\n", []),
+    ],
+)
+def test_edge_lists_with_and_without_header(folder, text, expected):
+    (folder / "mobility_networks" / "0.csv").write_text(text, encoding="utf-8", newline="")
+    assert read_folder(folder).edges.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0,1\n3,", "line 2: the last row has no line end: the file was cut short; .* got '3,'"),
+        ("0,1\n3", "line 2: the last row has no line end"),
+        ("0,1\n3,2", "line 2: the last row has no line end: .* fetch or write the file again"),
+        ("0,1\n3\n1,1\n", "line 2: there are too few columns; expected 2 columns, got '3'"),
+        ("0\n1\n", "line 1: there are too few columns"),
+        ("0,1\n1,1,7\n", "line 2: there are too many columns; expected 2 columns, got '1,1,7'"),
+        ("0,1\n\n1,x\n", "line 3: expected a whole number; expected 2 columns, got '1,x'"),
+        ("src,dst\n0,1\n1,\n", "line 3: expected a whole number"),
+        ("0,x\n1,1\n", "line 1: expected a whole number"),
+        ("0,1\n1,nan\n", "line 2: expected a whole number"),
+        ("0,1\n1,2 3\n", "line 2: expected a whole number"),
+        ("0,1\n1,1e\n", "line 2: expected a whole number"),
+        ("0,1\n1,1.5\n", "line 2: expected a whole number, with nothing behind the point"),
+        ("0,1\n1,1e-3\n", "line 2: .* nothing behind the point"),
+        ("0,1\n1,99999999999\n", "line 2: expected a number of at most 2147483647"),
+        ("0,1\n1," + "9" * 40 + "\n", "line 2: expected a number of at most"),
+        ("0,1\n1,1e400\n", "line 2: expected a number of at most"),
+        ("0,1\n1,9\n", r"row 1 \(1,9\): there is no agent 9; expected agents 0 to 3"),
+        ("0,1\n-1,2\n", r"row 1 \(-1,2\): there is no agent -1"),
+        ("", "the first line is empty"),
+        ("a,b,c\n1,2,3\n", "expected two columns, src and dst, got 'a', 'b', 'c'; name them"),
+    ],
+)
+def test_a_damaged_network_is_told_with_its_line(folder, text, message):
+    (folder / "mobility_networks" / "0.csv").write_text(text)
+    with pytest.raises(PopulationError, match=rf"mobility_networks.0\.csv: {message}"):
+        read_folder(folder)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0\n1\n0\n4\n",
+        "stage\n0\n1\n0\n4\n",
+        ",stage\n0,0\n1,1\n2,0\n3,4\n",
+        "0,0.0\n1,1.0\n2,0.0\n3,4.0\n",
+        "agent,county,stage\n0,a,0\n1,b,1\n2,c,0\n3,d,4\n",
+        "stage,agent\n0,9\n1,9\n0,9\n4,9\n",
+    ],
+)
+def test_stages_with_and_without_header_and_index(folder, text):
+    (folder / "disease_stages.csv").write_text(text)
+    assert read_folder(folder).stages.tolist() == [0, 1, 0, 4]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0\n1\n0\n", "stages: expected one value for each of the 4 agents .* got 3 values"),
+        ("0\n1\n0\n7\n", "stages: row 3: expected whole numbers from 0 to 4, got 7"),
+        ("0\n1\n-1\n0\n", "stages: row 2: .* got -1"),
+        ("0\n1\n0.5\n0\n", "line 3: expected a whole number"),
+        ("0\n1\n0\n0", "line 4: the last row has no line end"),
+        ("0,0\n2,1\n1,0\n3,4\n", "row 1: expected the agents 0, 1, 2, .* got 2; sort the rows"),
+        ("a,b,c\n1,2,3\n", "expected one column of stages, got 3; name one of them 'stage'"),
+    ],
+)
+def test_bad_stages_are_told(folder, text, message):
+    (folder / "disease_stages.csv").write_text(text)
+    with pytest.raises(PopulationError, match=rf"disease_stages\.csv: {message}"):
+        read_folder(folder)
+
+
+@pytest.mark.parametrize(
+    ("ages", "message"),
+    [
+        ([0, 1, -2, 3], "'age': row 2: .* got -2"),
+        ([0, 1, np.nan, 3], "'age': row 2: .* got nan"),
+        ([0, 1, 999, 3], "'age': row 2: .* 0 to 255, got 999"),
+        (["U19", "20t29", "teen", "old"], "expected codes 0 to 5 or 20t29, .* got 'old', 'teen'"),
+        (["U19", None, "U19", "U19"], "got None"),
+        ([f"a{k}" for k in range(20)], r"got 'a0', .*, \.\.\.; replace"),
+    ],
+)
+def test_bad_ages_are_told(folder, ages, message):
+    pd.Series(ages, dtype=object if isinstance(ages[0], str) else None).to_pickle(
+        folder / "age.pickle"
+    )
+    with pytest.raises(PopulationError, match=rf"age\.pickle.*{message}"):
+        read_folder(folder)
+
+
+def test_ages_as_labels_and_categories(folder):
+    labels = pd.Series(["20t29", "30t39", "40t49", "U19"], dtype=object)
+    for series in (
+        labels,
+        labels.astype("category"),
+        pd.Series(["0", "1", "2", "5"], dtype=object),
+    ):
+        series.to_pickle(folder / "age.pickle")
+        assert read_folder(folder).columns["age"].tolist() == AGES
+
+
+def test_a_column_of_the_wrong_length_is_told_with_its_file(folder):
+    pd.Series([1, 2, 3]).to_pickle(folder / "region.pickle")
+    with pytest.raises(PopulationError, match=r"region\.pickle: column 'region': .* got 3 values"):
+        read_folder(folder)
+
+
+def test_an_empty_population_is_refused(folder):
+    pd.Series([], dtype=int).to_pickle(folder / "age.pickle")
+    with pytest.raises(PopulationError, match=r"age\.pickle: there is no row"):
+        read_folder(folder)
+
+
+def test_a_folder_without_ages_tells_what_it_found(folder):
+    (folder / "age.pickle").unlink()
+    with pytest.raises(PopulationError, match=r"expected a column 'age' .* found area"):
+        read_folder(folder)
+
+
+def test_two_places_for_one_thing_are_refused(folder):
+    (folder / "edges.csv").write_text("0,1\n")
+    with pytest.raises(PopulationError, match=r"several networks: .*mobility_networks.*edges\.csv"):
+        read_folder(folder)
+    (folder / "edges.csv").unlink()
+    pd.Series(AGES).to_pickle(folder / "stage.pickle")
+    with pytest.raises(PopulationError, match=r"stages are in .*stage\.pickle and in"):
+        read_folder(folder)
+    (folder / "stage.pickle").unlink()
+    pd.DataFrame({"age": AGES}).to_parquet(folder / "age.parquet")
+    with pytest.raises(PopulationError, match=r"column 'age' is also in .*age\.pickle"):
+        read_folder(folder)
+
+
+def test_an_empty_network_folder_is_not_taken_for_no_network(folder):
+    (folder / "mobility_networks" / "0.csv").rename(folder / "mobility_networks" / "zero.csv")
+    with pytest.raises(PopulationError, match=r"expected edge lists 0\.csv, 1\.csv.* found none"):
+        read_folder(folder)
+
+
+def test_code_in_a_column_is_refused_with_the_file(folder):
+    (folder / "area.pickle").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
+    with pytest.raises(PopulationError, match=r"area\.pickle: the pickle asks for os\.system"):
+        read_folder(folder)
+
+
+def test_damaged_tables_are_told(tmp_path):
+    (tmp_path / "agents.csv").write_text("age,area\n1,a\n2\n")
+    with pytest.raises(PopulationError, match=r"agents\.csv: cannot be read as CSV.*Row #3"):
+        read_folder(tmp_path)
+    (tmp_path / "agents.csv").write_text("age,area\n1,a\n2,b")
+    with pytest.raises(PopulationError, match=r"agents\.csv: the last row has no line end"):
+        read_folder(tmp_path)
+    (tmp_path / "agents.csv").write_text("")
+    with pytest.raises(PopulationError, match=r"agents\.csv"):
+        read_folder(tmp_path)
+    (tmp_path / "agents.csv").unlink()
+    pd.DataFrame({"age": AGES}).to_parquet(tmp_path / "agents.parquet")
+    content = (tmp_path / "agents.parquet").read_bytes()
+    (tmp_path / "agents.parquet").write_bytes(content[: len(content) // 2])
+    with pytest.raises(PopulationError, match=r"agents\.parquet: cannot be read as parquet"):
+        read_folder(tmp_path)
+
+
+def test_an_edge_table_with_gaps_is_refused(folder):
+    (folder / "mobility_networks" / "0.csv").unlink()
+    (folder / "mobility_networks").rmdir()
+    edges = pd.DataFrame({"src": [0, None], "dst": [1, 2]})
+    edges.to_parquet(folder / "edges.parquet")
+    with pytest.raises(PopulationError, match=r"edges\.parquet: column 'src': .* whole numbers"):
+        read_folder(folder)
+
+
+def test_a_missing_extra_is_told_with_its_install_command(tmp_path, monkeypatch):
+    pd.DataFrame({"age": AGES}).to_parquet(tmp_path / "agents.parquet")
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
+    with pytest.raises(PopulationError, match=r"pip install 'hotloop\[populations\]'"):
+        read_folder(tmp_path)
+
+
+@settings(max_examples=50, deadline=None)
+@given(rows=st.lists(st.tuples(st.integers(-(2**31) + 1, 2**31 - 1), st.integers(0, 9))))
+def test_any_numbers_come_back(tmp_path_factory, rows):
+    path = tmp_path_factory.getbasetemp() / "rows.csv"
+    path.write_text("".join(f"{a},{b}.0\n" for a, b in rows))
+    values = read_numbers(path, 2, (1, 0), False)
+    assert values.tolist() == [[b, a] for a, b in rows]
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=st.text("0123459,.-+eE \n\tx", max_size=30))
+def test_any_text_is_read_as_python_reads_it_or_refused(tmp_path_factory, text):
+    path = tmp_path_factory.getbasetemp() / "text.csv"
+    path.write_text(text)
+    try:
+        values = read_numbers(path, 2, (0, 1), False).tolist()
+    except PopulationError:
+        return
+    lines = [line for line in text.split("\n") if line.strip(" ")]
+    assert values == [[int(float(c)) for c in re.split("[,\t]", line)] for line in lines]
+
+
+def test_a_written_population_is_read_back(tmp_path):
+    from hotloop.populations.synthetic import generate
+
+    data = generate(2_000, 4)
+    (tmp_path / "networks").mkdir()
+    np.savetxt(tmp_path / "networks" / "0.csv", data.edges, delimiter=",")
+    np.savetxt(tmp_path / "disease_stages.csv", data.stages)
+    (tmp_path / "age.pickle").write_bytes(pickle.dumps(pd.Series(data.columns["age"])))
+    back = read_folder(tmp_path)
+    assert np.array_equal(back.edges, data.edges)
+    assert np.array_equal(back.stages, data.stages)
+    assert np.array_equal(back.columns["age"], data.columns["age"])

@@ -1,0 +1,37 @@
+"""A draw belongs to its seed, step, stream and agent, and is uniform."""
+
+import numpy as np
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hotloop.sim.draws import bits, stream_key, uniform, uniform_numpy
+from sim.plain_spread import draw
+
+WORDS = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(
+    seed=WORDS, step=st.integers(0, 32_000), stream=st.integers(0, 9), agent=st.integers(0, 10**9)
+)
+def test_kernel_numpy_and_tensor_give_the_bits_of_the_plain_twin(seed, step, stream, agent):
+    expected = draw(seed, step, stream, agent)
+    key = stream_key(np.uint64(seed % 2**64), np.uint64(step), np.uint64(stream))
+    assert bits(key, np.uint64(agent)) / 2**32 == expected
+    assert uniform_numpy(seed, step, stream, np.array([agent]))[0] == expected
+    ids = torch.tensor([agent])
+    assert uniform(torch.tensor(seed), step, stream, ids).item() == expected
+    assert uniform(torch.tensor([seed]), torch.tensor(step), stream, ids).tolist() == [[expected]]
+
+
+def test_draws_are_uniform_and_independent():
+    """Between agents, steps, streams and seeds: correlations and a chi-square within 5 sigma."""
+    n = 200_000
+    base = uniform_numpy(1, 2, 3, n)
+    counts = np.bincount((base * 256).astype(int), minlength=256)
+    assert abs(((counts - n / 256) ** 2 / (n / 256)).sum() - 255) < 5 * np.sqrt(2 * 255)
+    others = [uniform_numpy(*key, n) for key in ((1, 3, 3), (2, 2, 3), (1, 2, 4), (3, 2, 1))]
+    for other in [*others, np.roll(base, 1)]:
+        assert abs(np.corrcoef(base, other)[0, 1]) < 5 / np.sqrt(n)
+    assert (base >= 0).all()
+    assert (base < 1).all()
