@@ -53,6 +53,14 @@ def test_sums_of_messages(seed, replicates):
     assert periodic.max_in_degree == network.max_in_degree
 
 
+def test_sums_can_be_differentiated():
+    network = Network.from_edges(3, np.array([[0, 1], [0, 2], [1, 2]]))
+    for shape in ((3,), (2, 3)):
+        message = torch.ones(shape, requires_grad=True)
+        network.sum_from(message).sum().backward()
+        assert torch.equal(message.grad, torch.tensor([2.0, 1.0, 0.0]).expand(shape))
+
+
 def test_random_contacts_are_the_same_on_every_path_and_new_each_step():
     contacts = RandomContacts(50, 3, seed=2)
     message = torch.arange(50, dtype=torch.int64)

@@ -109,8 +109,11 @@ class EdgeTensors:
 
     def sum_from(self, messages: torch.Tensor) -> torch.Tensor:
         """For every agent, the sum of the messages (..., N) of those who reach it."""
-        sums = torch.zeros_like(messages)
-        return sums.index_add_(-1, self.dst, messages.index_select(-1, self.src))
+        if messages.dim() == 2 and messages.device.type == "cpu":
+            # A batched index_add is a hundred times slower there than one row after the other.
+            return torch.stack([self.sum_from(row) for row in messages])
+        sent = messages.index_select(-1, self.src)
+        return torch.zeros_like(messages).index_add_(-1, self.dst, sent)
 
 
 @dataclass(frozen=True, eq=False)

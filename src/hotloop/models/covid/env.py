@@ -1,0 +1,166 @@
+"""The covid model as an env: each week, close the schools or not, and ask for some isolation."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hotloop.errors import SettingError
+from hotloop.models.covid import disease
+from hotloop.models.covid.model import POPULATION, CovidSettings, model
+from hotloop.sim.env import SimulationEnv, SimulationVectorEnv, Task
+from hotloop.sim.state import State
+
+SCHOOL_AGE = 0  # code of those up to 19
+DEFAULT_AGENTS, DEFAULT_DAYS, DEFAULT_WILLINGNESS = 5_000, 84, 0.6
+
+
+@dataclass(frozen=True)
+class ClosureSettings:
+    """What can be decided and what it costs; everything is counted per 1000 inhabitants."""
+
+    days_per_action: int = 7
+    """Days until the next decision."""
+    isolation_levels: tuple[float, ...] = (0.0, 0.5, 1.0)
+    """Shares of their willingness that agents may be asked to live up to."""
+    school_contacts_left: float = 0.2
+    """Share of the contacts of those up to 19 that closed schools leave."""
+    infection_weight: float = 1.0
+    """Cost of one infection per 1000."""
+    death_weight: float = 5.0
+    """Cost of one death per 1000."""
+    closing_weight: float = 1.0
+    """Cost of a day with closed schools."""
+    isolation_weight: float = 3.0
+    """Cost of a day at isolation level 1; less in proportion."""
+    reward_scale: float = 0.01
+    """Multiplies the sum of all costs."""
+
+    def __post_init__(self) -> None:
+        if self.days_per_action < 1:
+            raise SettingError(f"days_per_action: expected 1 or more, got {self.days_per_action}")
+        shares = {"school_contacts_left": self.school_contacts_left}
+        shares |= {f"isolation_levels[{i}]": x for i, x in enumerate(self.isolation_levels)}
+        for name, share in shares.items():
+            if not 0 <= share <= 1:
+                raise SettingError(f"{name}: expected 0 to 1, got {share}")
+        if not self.isolation_levels:
+            raise SettingError("isolation_levels: expected at least one, got none")
+
+
+class ClosureTask(Task):
+    """Keep infections and deaths low without keeping everything closed.
+
+    Action: (schools closed 0 or 1, isolation level). Observation (9,) float32, all 0 to 1: shares
+    of the population in each stage; the square roots of the shares infected and dead since the
+    last decision, so that 1 in 1000 is seen as well as 100; the school decision and the isolation
+    that hold now. Reward: minus what the days since the last decision cost, see `ClosureSettings`.
+    """
+
+    def __init__(self, settings: ClosureSettings | None = None) -> None:
+        self.settings = settings or ClosureSettings()
+        self.steps_per_action = self.settings.days_per_action
+        self.action_space = spaces.MultiDiscrete([2, len(self.settings.isolation_levels)])
+        self.observation_space = spaces.Box(0, 1, (len(disease.STAGES) + 4,), np.float32)
+
+    def controls(self, actions: NDArray[Any]) -> Mapping[str, Tensor]:
+        """Fewer contacts of those at school age, and isolation for all."""
+        contact = np.ones((len(actions), disease.NUM_AGES))
+        contact[:, SCHOOL_AGE] = np.where(actions[:, 0], self.settings.school_contacts_left, 1.0)
+        return {
+            "environment/contact_factor": torch.from_numpy(contact),
+            "environment/isolating": torch.from_numpy(self._isolation(actions)),
+        }
+
+    def observation(self, state: State) -> Tensor:
+        """See the class."""
+        stage: Tensor = state[f"agents/{POPULATION}/disease_stage"]
+        last = slice(max(0, state.step - self.steps_per_action), state.step)
+        counts = torch.cat([_stage_counts(stage), torch.stack(_totals(state, last), -1)], -1)
+        shares = counts / stage.shape[-1]
+        shares[:, len(disease.STAGES) :].sqrt_()
+        closed = state["environment/contact_factor"][:, SCHOOL_AGE] < 1
+        now = torch.stack([closed.to(shares.dtype), state["environment/isolating"]], -1)
+        return torch.cat([shares, now], -1).to(torch.float32)
+
+    def reward(self, state: State, actions: NDArray[Any], first_step: int) -> Tensor:
+        """Minus the cost of the days since the last decision, float64."""
+        s, days = self.settings, state.step - first_step
+        infected, dead = _totals(state, slice(first_step, state.step))
+        per_1000 = 1000 / state.size(POPULATION)
+        measures = s.closing_weight * actions[:, 0] + s.isolation_weight * self._isolation(actions)
+        cost = (s.infection_weight * infected + s.death_weight * dead) * per_1000
+        return -s.reward_scale * (cost + days * torch.from_numpy(measures).to(cost.device))
+
+    def _isolation(self, actions: NDArray[Any]) -> NDArray[np.float64]:
+        levels = np.array(self.settings.isolation_levels, np.float64)
+        return levels[actions[:, 1].astype(np.int64)]
+
+
+def covid_vector_env(
+    population: Any = DEFAULT_AGENTS,
+    num_envs: int = 1,
+    *,
+    task: ClosureSettings | None = None,
+    covid: CovidSettings | None = None,
+    **settings: Any,
+) -> SimulationVectorEnv:
+    """`num_envs` epidemics to be contained, stepped in one batch.
+
+    population: as for `LoadPopulation`: a name, a number of agents, a folder, data.
+    covid: the disease; by default 12 weeks in a population that gives up 0.6 of its contacts where
+    isolation is asked for. settings: of `SimulationVectorEnv`, such as `autoreset_mode`, `device`.
+
+    Raises: as `SimulationVectorEnv`.
+    """
+    return SimulationVectorEnv(
+        model(covid or _disease()),
+        ClosureTask(task),
+        num_envs,
+        population=population,
+        **settings,
+    )
+
+
+def covid_env(
+    population: Any = DEFAULT_AGENTS,
+    *,
+    task: ClosureSettings | None = None,
+    covid: CovidSettings | None = None,
+    **settings: Any,
+) -> SimulationEnv:
+    """One epidemic to be contained; arguments as of `covid_vector_env`.
+
+    Raises: as `SimulationEnv`.
+    """
+    return SimulationEnv(
+        model(covid or _disease()), ClosureTask(task), population=population, **settings
+    )
+
+
+def _disease() -> CovidSettings:
+    return replace(CovidSettings(), num_steps=DEFAULT_DAYS, willingness=DEFAULT_WILLINGNESS)
+
+
+def _stage_counts(stage: Tensor) -> Tensor:
+    """Agents in each stage, (R, stages), float64, of (R, N)."""
+    number = len(disease.STAGES)
+    if stage.device.type == "cpu":  # a twentieth of what comparing takes here
+        counts = torch.stack([torch.bincount(row, minlength=number) for row in stage])
+    else:
+        counts = torch.stack([(stage == one).sum(-1) for one in range(number)], -1)
+    return counts.to(torch.float64)
+
+
+def _totals(state: State, steps: slice) -> list[Tensor]:
+    """Infections and deaths of some days, (R,) each, float64."""
+    # Whole numbers, whose sum is exact in any order.
+    return [
+        state[f"environment/{name}"][:, steps].to(torch.float64).sum(-1)
+        for name in ("daily_infected", "daily_deaths")
+    ]

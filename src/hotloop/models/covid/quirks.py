@@ -1,0 +1,97 @@
+"""The faults of the reference system, reproduced for comparison; not a model to draw from.
+
+1. Isolation multiplies the decision to infect instead of its probability: stages become fractional,
+   such an agent is neither susceptible nor infectious, and the epidemic dies out.
+2. R of shape (weeks, 1) is summed over the weeks, so every day has the sum.
+3. Every agent has the mean number of interactions of all.
+4. Edges infect both ways (`both_ways`; another version of it follows them one way).
+5. Stage and time of infection carry no gradient: only the infections of the same day do.
+6. Deaths are M times those who leave the infected stage, of whom all recover.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hotloop.sim.draws import INFECTION
+from hotloop.sim.spread import NEVER
+from hotloop.sim.spread_substeps import Progression, Transmission
+from hotloop.sim.state import StateView
+
+
+class QuirkyTransmission(Transmission):
+    """Transmission with faults 1 to 5; stages are float32.
+
+    interactions: (groups,) mean interactions by group, of which the population's mean is taken.
+    """
+
+    def __init__(self, *args: Any, interactions: Tensor, both_ways: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._interactions, self._both_ways = interactions, both_ways
+
+    def observe(self, state: StateView) -> Mapping[str, Any]:
+        """The pressure, in floating point."""
+        weights = torch.from_numpy(self.spread.weights).float().to(state.device)
+        stage = state[self.stage]
+        whole = stage == stage.round()
+        day = state.step_index - state[self.infected_time].long()
+        inside = (day >= 0) & (day < weights.shape[-1]) & whole
+        message = weights[stage.long(), day.clamp(0, weights.shape[-1] - 1)] * inside
+        edges = state[self.network].on(state.device)
+        pressure = edges.sum_from(message)
+        if self._both_ways:
+            back = torch.zeros_like(message)
+            pressure = pressure + back.index_add_(
+                -1, edges.src, message.index_select(-1, edges.dst)
+            )
+        return {"pressure": pressure}
+
+    def act(self, state: StateView, observation: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The probability of infection."""
+        interactions = self._interactions.to(state.device)
+        group = state[self.group].long()
+        # The engine's susceptibility is divided by each group's own interactions.
+        table = torch.from_numpy(self.spread.susceptibility).to(state.device) * interactions
+        mean = interactions[group].mean()
+        under = self.rate.sum(-1, keepdim=True) * table[group] / mean * observation["pressure"]
+        return {"chance": 1.0 - torch.exp(-under)}
+
+    def transition(self, state: StateView, action: Mapping[str, Any]) -> Mapping[str, Tensor]:
+        """A decision, of which isolation takes a part."""
+        stage, since = state[self.stage], state[self.infected_time]
+        chance = action["chance"]
+        decision = (stage == 0) & (state.uniform(INFECTION, self.population) < chance)
+        part = torch.ones_like(stage)
+        if self.isolating and self.willing:
+            part = part - state[self.isolating].unsqueeze(-1).float() * state[self.willing]
+        through = decision + (chance - chance.detach()) * (stage == 0)
+        newly = through * part
+        leaves = state.step_index + 1 + self.spread.durations[0]
+        return {
+            self.stage: torch.where(decision, newly.detach(), stage).to(stage.dtype),
+            self.infected_time: torch.where(decision, state.step_index, since).to(since.dtype),
+            self.next_time: torch.where(decision, leaves, state[self.next_time]).to(since.dtype),
+            self.daily: newly.sum(-1).float(),
+        }
+
+
+class QuirkyProgression(Progression):
+    """Progression with fault 6."""
+
+    def transition(self, state: StateView, _action: Mapping[str, Any]) -> Mapping[str, Tensor]:
+        """Those due go on; who leaves the last active stage recovers, and M times them die."""
+        stage, next_time = state[self.stage], state[self.next_time]
+        last, step = self.spread.num_active, state.step_index
+        active = (stage == stage.round()) & (stage > 0) & (stage <= last)
+        due = active & (next_time <= step)
+        leaves = due & (stage == last)
+        later = next_time
+        for number, duration in enumerate(self.spread.durations[1:], 1):
+            later = torch.where(due & (stage == number), step + duration, later)
+        return {
+            self.stage: torch.where(due, stage + 1, stage),
+            self.next_time: torch.where(leaves, NEVER, later).to(next_time.dtype),
+            self.daily: leaves.sum(-1).float() * self.mortality,
+        }

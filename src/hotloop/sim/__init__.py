@@ -1,0 +1,70 @@
+"""The population engine: models of agents on tensors, in Python or YAML, on CPU or GPU.
+
+Needs torch, which is imported with the first name that is used.
+"""
+
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hotloop.sim.config import load_model
+    from hotloop.sim.executor import DataLoader, Executor, LoadPopulation
+    from hotloop.sim.model import Column, FromColumn, FromEdges, Model, Series
+    from hotloop.sim.network import Network, PeriodicNetwork, RandomContacts
+    from hotloop.sim.population import Population
+    from hotloop.sim.record import Record
+    from hotloop.sim.runner import Runner
+    from hotloop.sim.state import State, StateView
+    from hotloop.sim.substep import Substep
+
+if importlib.util.find_spec("torch") is None:
+    raise ModuleNotFoundError("hotloop.sim needs torch: pip install 'hotloop[torch]'", name="torch")
+
+_PLACES = {
+    "Column": "model",
+    "DataLoader": "executor",
+    "Executor": "executor",
+    "FromColumn": "model",
+    "FromEdges": "model",
+    "LoadPopulation": "executor",
+    "Model": "model",
+    "Network": "network",
+    "PeriodicNetwork": "network",
+    "Population": "population",
+    "RandomContacts": "network",
+    "Record": "record",
+    "Runner": "runner",
+    "Series": "model",
+    "State": "state",
+    "StateView": "state",
+    "Substep": "substep",
+    "load_model": "config",
+}
+
+__all__ = [
+    "Column",
+    "DataLoader",
+    "Executor",
+    "FromColumn",
+    "FromEdges",
+    "LoadPopulation",
+    "Model",
+    "Network",
+    "PeriodicNetwork",
+    "Population",
+    "RandomContacts",
+    "Record",
+    "Runner",
+    "Series",
+    "State",
+    "StateView",
+    "Substep",
+    "load_model",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'hotloop.sim' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"hotloop.sim.{_PLACES[name]}"), name)

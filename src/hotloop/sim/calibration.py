@@ -1,0 +1,340 @@
+"""Fit the rate of each week, and the mortality, to observed daily counts, by gradient.
+
+The curve is the mean of an ensemble of runs on common random numbers; its gradient comes from the
+estimator asked for, along a few of these runs. Intervals say how far the fit would move if
+the epidemic had gone otherwise by chance: the sandwich of the curve's sensitivities (from the
+expected model) and the ensemble's covariance, of which a Poisson model would know only the
+diagonal.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from hotloop.errors import SettingError, ShapeError, expect_positive
+from hotloop.sim.gradient import (
+    MOST_BOTH_WAYS,
+    Estimator,
+    Runs,
+    SpreadProblem,
+    SpreadStart,
+    attach,
+    default_estimator,
+    estimator,
+    expected_curves,
+    simulate,
+)
+
+Array = np.ndarray[Any, Any]
+
+Z95 = 1.959963984540054  # half the width of a 95% interval in standard errors
+# Added to expected counts where they divide: a day that expects nobody tells little, not all.
+_FLOOR = 0.5
+# Sensitivities are differences of the expected model over this share of each parameter.
+_RELATIVE_STEP = 0.02
+
+
+@dataclass(frozen=True)
+class CalibrationSettings:
+    """How to fit."""
+
+    iterations: int = 100
+    learning_rate: float = 0.2
+    """Of Adam at its start, in the parameters' unbounded form; it falls to 0 along a cosine."""
+    replicates: int = 32
+    """Runs whose mean is the curve."""
+    gradient_replicates: int = 4
+    """Of them, runs along which the gradient is taken, others in each iteration."""
+    interval_replicates: int = 200
+    """Runs at the fit, for intervals."""
+    observed_runs: int = 1
+    """Runs whose mean was observed; 1 for what happened once."""
+    seed: int = 0
+    estimator: str | Estimator = "auto"
+    """By name, or "auto": message passing, or flips where contacts go both ways."""
+
+    def __post_init__(self) -> None:
+        for name in (
+            "iterations", "learning_rate", "replicates", "gradient_replicates",
+            "interval_replicates", "observed_runs",
+        ):  # fmt: skip
+            expect_positive(name, getattr(self, name))
+        if self.gradient_replicates > self.replicates:
+            raise SettingError(
+                f"gradient_replicates: expected at most the {self.replicates} replicates, got "
+                f"{self.gradient_replicates}"
+            )
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Daily counts to fit: infected (T,), and deaths (T,) if they are known; not negative."""
+
+    infected: Array
+    deaths: Array | None = None
+
+    def __post_init__(self) -> None:
+        for name, counts in (("infected", self.infected), ("deaths", self.deaths)):
+            if counts is None:
+                continue
+            if np.ndim(counts) != 1 or len(counts) != len(self.infected):
+                raise ShapeError(
+                    f"observed {name}: expected one number for each of the same days, got shape "
+                    f"{np.shape(counts)}"
+                )
+            if not np.isfinite(counts).all() or np.min(counts) < 0:
+                raise SettingError(f"observed {name}: expected finite counts of 0 or more")
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """One step of the fit, as it stood before the step."""
+
+    loss: float
+    rate: Array
+    mortality: float
+
+
+@dataclass(frozen=True)
+class Band:
+    """A curve over the days: mean, and where 95% of runs lie; each (T,)."""
+
+    mean: Array
+    low: Array
+    high: Array
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was fitted.
+
+    rate, rate_interval: (weeks,), (weeks, 2) of 95%. mortality, mortality_interval: M and (2,), the
+    interval None where M was not fitted. notes: what the reader must know to read the numbers.
+    """
+
+    rate: Array
+    rate_interval: Array
+    mortality: float
+    mortality_interval: Array | None
+    infected: Band
+    deaths: Band
+    history: tuple[Iteration, ...] = field(repr=False)
+    notes: tuple[str, ...] = ()
+
+
+def calibrate(
+    start: SpreadStart,
+    observed: Observed,
+    rate: Array,
+    mortality: float,
+    settings: CalibrationSettings | None = None,
+    on_iteration: Callable[[int, Iteration], None] | None = None,
+) -> Calibration:
+    """Fit from a first guess of rate (weeks,) and mortality.
+
+    Minimises the Poisson deviance of the observed counts around the ensemble's mean. Rates stay
+    positive (by their logarithm), the mortality between 0 and 1 (logistic); without deaths it
+    stays as given, because cases say nothing about it.
+    Raises: SettingError, ShapeError.
+    """
+    settings = settings or CalibrationSettings()
+    first = SpreadProblem(
+        start, rate, mortality, len(observed.infected),
+        tuple(range(settings.seed, settings.seed + settings.replicates)),
+    )  # fmt: skip
+    last_entry = int(first.entries[-1])
+    if len(first.rate) > last_entry + 1:
+        raise SettingError(
+            f"rate: {len(first.rate)} weeks, but the {first.steps} observed days use only "
+            f"{last_entry + 1}; give that many"
+        )
+    fit = _Fit(first, observed, settings)
+    history: list[Iteration] = []
+    for number in range(settings.iterations):
+        history.append(fit.iterate(number))
+        if on_iteration is not None:
+            on_iteration(number, history[-1])
+    fitted = first.at(*fit.settled(history))
+    return _described(fitted, observed, settings, tuple(history))
+
+
+class _Fit:
+    """Adam on the unbounded form of the parameters."""
+
+    def __init__(
+        self, problem: SpreadProblem, observed: Observed, settings: CalibrationSettings
+    ) -> None:
+        self._problem, self._settings = problem, settings
+        self._infected = torch.as_tensor(np.asarray(observed.infected, np.float64))
+        self._deaths = (
+            None
+            if observed.deaths is None
+            else torch.as_tensor(np.asarray(observed.deaths, np.float64))
+        )
+        chosen = settings.estimator
+        self._estimator = (
+            default_estimator(problem.start) if chosen == "auto" else estimator(chosen)
+        )
+        start = np.maximum(problem.rate, 1e-3)
+        self._free_rate = torch.from_numpy(np.log(start)).requires_grad_()
+        share = min(max(problem.mortality, 1e-4), 1 - 1e-4)
+        self._free_mortality = torch.tensor(math.log(share / (1 - share)), dtype=torch.float64)
+        free = [self._free_rate]
+        if self._deaths is not None:
+            free.append(self._free_mortality.requires_grad_())
+        self._adam = torch.optim.Adam(free, lr=settings.learning_rate, betas=(0.8, 0.99))
+
+    def iterate(self, number: int) -> Iteration:
+        """One step of Adam."""
+        settings = self._settings
+        rate = torch.exp(self._free_rate)
+        mortality = torch.sigmoid(self._free_mortality)
+        if self._deaths is None:
+            mortality = torch.tensor(self._problem.mortality, dtype=torch.float64)
+        problem = self._problem.at(rate.detach().numpy(), float(mortality.detach()))
+        runs = simulate(problem)
+        infected, deaths = self._means(problem, runs, rate, mortality, number)
+        loss = _deviance(infected, self._infected)
+        if self._deaths is not None:
+            loss = loss + _deviance(deaths, self._deaths)
+        self._adam.zero_grad()
+        loss.backward()
+        progress = number / settings.iterations
+        for group in self._adam.param_groups:
+            group["lr"] = settings.learning_rate * (1 + math.cos(math.pi * progress)) / 2
+        self._adam.step()
+        return Iteration(float(loss.detach()), problem.rate, problem.mortality)
+
+    def _means(
+        self,
+        problem: SpreadProblem,
+        runs: Runs,
+        rate: torch.Tensor,
+        mortality: torch.Tensor,
+        number: int,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The ensemble's mean curves, with the gradient of a few of its runs."""
+        count, total = self._settings.gradient_replicates, len(problem.seeds)
+        chosen = [(number * count + n) % total for n in range(count)]
+        along = replace(
+            problem,
+            seeds=tuple(problem.seeds[n] for n in chosen),
+            infected_time=runs.infected_time[chosen],
+        )
+        infected, deaths = attach(
+            torch.from_numpy(runs.infected[chosen]).double(),
+            torch.from_numpy(runs.deaths[chosen]).double(),
+            rate, mortality, along, self._estimator,
+        )  # fmt: skip
+        means = []
+        for attached, all_runs in ((infected, runs.infected), (deaths, runs.deaths)):
+            few = attached.mean(0)
+            means.append(few + (torch.from_numpy(all_runs.mean(0)) - few).detach())
+        return means[0], means[1]
+
+    def settled(self, history: list[Iteration]) -> tuple[Array, float]:
+        """The mean of the last quarter: what is left of the gradients' noise is averaged out."""
+        last = history[-max(1, len(history) // 4) :]
+        return (
+            np.mean([h.rate for h in last], axis=0),
+            float(np.mean([h.mortality for h in last])),
+        )
+
+
+def _deviance(expected: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    """Poisson's, a mean over the days."""
+    expected, counts = expected.clamp(min=0) + _FLOOR, counts + _FLOOR
+    return 2 * (expected - counts - counts * torch.log(expected / counts)).mean()
+
+
+def _described(
+    problem: SpreadProblem,
+    observed: Observed,
+    settings: CalibrationSettings,
+    history: tuple[Iteration, ...],
+) -> Calibration:
+    begin = settings.seed + settings.replicates
+    seeds = tuple(range(begin, begin + settings.interval_replicates))
+    runs = simulate(problem.at(seeds=seeds))
+    with_deaths = observed.deaths is not None
+    curves = np.concatenate([runs.infected, runs.deaths], axis=1) if with_deaths else runs.infected
+    error, notes = _standard_errors(problem, curves.astype(np.float64), settings, with_deaths)
+    weeks = len(problem.rate)
+    if problem.start.both_ways > MOST_BOTH_WAYS:
+        notes.append(
+            f"{100 * problem.start.both_ways:.0f}% of the contacts go both ways: the expected "
+            "model overstates how far they carry an infection, so the intervals are too narrow"
+        )
+    # On the scales on which no bound is near: log for rates, logit for the mortality.
+    spread = np.exp(Z95 * np.minimum(error[:weeks] / problem.rate, 300.0))
+    interval = np.stack([problem.rate / spread, problem.rate * spread], axis=1)
+    mortality_interval = None
+    if with_deaths:
+        share = problem.mortality
+        logit, wide = math.log(share / (1 - share)), Z95 * error[weeks] / (share * (1 - share))
+        mortality_interval = 1 / (1 + np.exp(-np.array([logit - wide, logit + wide])))
+    else:
+        notes.append(
+            f"mortality was kept at {problem.mortality:g}: daily cases say nothing about it; "
+            "give daily deaths to fit it"
+        )
+    return Calibration(
+        problem.rate, interval, problem.mortality, mortality_interval,
+        _band(runs.infected), _band(runs.deaths), history, tuple(notes),
+    )  # fmt: skip
+
+
+def _standard_errors(
+    problem: SpreadProblem, curves: Array, settings: CalibrationSettings, with_deaths: bool
+) -> tuple[Array, list[str]]:
+    """Of the rates and then the mortality; curves: (runs, days). Infinite where nothing is known.
+
+    With J the curve's sensitivities, W = 1 / mean, and C the covariance of a run's curve, the fit
+    varies by B J' W C W J B, B the inverse of J' W J; C counts once for what was observed and once
+    over for the runs of the fit's own mean.
+    """
+    sensitivity = _sensitivities(problem, with_deaths)
+    weight = 1.0 / (curves.mean(0) + _FLOOR)
+    covariance = np.atleast_2d(np.cov(curves.T)) * (
+        1 / settings.observed_runs + 1 / settings.replicates
+    )
+    information = sensitivity.T @ (weight[:, None] * sensitivity)
+    known = np.diag(information) > 1e-6 * np.diag(information).max()
+    error = np.full(len(information), np.inf)
+    bread = np.linalg.pinv(information[np.ix_(known, known)], rcond=1e-10, hermitian=True)
+    meat = (weight[:, None] * sensitivity[:, known]).T @ covariance
+    meat = meat @ (weight[:, None] * sensitivity[:, known])
+    error[known] = np.sqrt(np.maximum(np.diag(bread @ meat @ bread), 0.0))
+    notes = [
+        f"week {week}: the observed days say nothing about its rate; its fit is its first guess"
+        for week in range(len(problem.rate))
+        if not known[week]
+    ]
+    return error, notes
+
+
+def _sensitivities(problem: SpreadProblem, with_deaths: bool) -> Array:
+    """(days, or twice as many with deaths; parameters), from the expected model."""
+
+    def curve(rate: Array) -> Array:
+        infected, deaths = expected_curves(problem.at(rate))
+        return np.concatenate([infected, deaths]) if with_deaths else infected
+
+    columns = []
+    for week in range(len(problem.rate)):
+        step = np.zeros(len(problem.rate))
+        step[week] = _RELATIVE_STEP * problem.rate[week]
+        columns.append((curve(problem.rate + step) - curve(problem.rate - step)) / (2 * step[week]))
+    if with_deaths:
+        infected, deaths = expected_curves(problem)
+        columns.append(np.concatenate([np.zeros_like(infected), deaths / problem.mortality]))
+    return np.stack(columns, axis=1)
+
+
+def _band(runs: Array) -> Band:
+    low, high = np.percentile(runs, [2.5, 97.5], axis=0)
+    return Band(runs.mean(0), low, high)

@@ -1,0 +1,241 @@
+"""Batches of an ensemble on Ray actors, on any node of a cluster.
+
+The population travels once: it lies in the object store, and each node's actors read it there
+without a copy. An actor asks for real cores and memory, so that the scheduler spreads them over
+the nodes; it keeps its runner from batch to batch. A batch follows from its seeds alone: one that
+was lost with a worker or a node runs again on another.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from ray.exceptions import RayError, RayTaskError
+
+from hotloop.envs.ray_crew import actor_options, capacity, death, start_ray
+from hotloop.errors import SettingError, WorkerError
+from hotloop.populations.data import PopulationData
+from hotloop.sim.ensemble import (
+    Array,
+    Batches,
+    EnsembleRuns,
+    Plan,
+    Progress,
+    RayPlacement,
+    even_batch,
+    fitting_batch,
+    needed_bytes,
+    parts,
+    sized,
+    take,
+)
+from hotloop.sim.executor import LoadPopulation
+
+_LOG = logging.getLogger("hotloop")
+_RAY: Any = ray  # whose questions about the cluster carry no types
+# An actor asks for a round number of bytes more: the interpreter and torch take it.
+PROCESS_BYTES = 300_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class _Shipped:
+    """A population as it travels: arrays, which the object store shares."""
+
+    name: str
+    columns: Mapping[str, Array]
+    edges: Array | None
+    stages: Array | None
+    periods: tuple[Array, ...]
+
+    @classmethod
+    def of(cls, data: PopulationData) -> "_Shipped":
+        return cls(data.name, dict(data.columns), data.edges, data.stages, data.periods)
+
+    def unpacked(self) -> PopulationData:
+        return PopulationData(self.name, self.columns, self.edges, self.stages, self.periods)
+
+
+class _Actor:
+    """The worker's end: one runner, made with the first batch."""
+
+    def __init__(self, plan: Plan, shipped: _Shipped | None) -> None:
+        self._plan, self._shipped = plan, shipped
+        self._batches: Batches | None = None
+
+    def place(self) -> None:
+        """Answers once the actor has its place."""
+
+    def run(self, seeds: list[int]) -> dict[str, Array]:
+        """The series of these replicates."""
+        if self._batches is None:
+            torch.set_num_threads(self._plan.options["threads"])
+            shipped = self._shipped
+            loader = None if shipped is None else LoadPopulation(shipped.unpacked())
+            self._batches = Batches(self._plan, loader)
+        return self._batches.run(seeds)
+
+
+def run_on_ray(
+    plan: Plan,
+    loader: LoadPopulation | None,
+    runs: EnsembleRuns,
+    size: int | None,
+    placement: RayPlacement,
+    on_progress: Progress | None,
+) -> EnsembleRuns:
+    """Fill the series of `runs`; see `run_ensemble`."""
+    if not ray.is_initialized():
+        start_ray(placement.address)
+    plan = replace(plan, options=_options(plan.options, placement))
+    asked = actor_options(
+        placement.num_cpus, {**placement.ray_options, "num_gpus": placement.num_gpus}
+    )
+    total = len(runs.seeds)
+    if size is None:
+        slots = placement.num_workers or max(1, _room(asked))
+        fitting = total
+        if not placement.num_gpus:  # how much a card has, only its node knows
+            fitting = fitting_batch(plan, loader, _memory_each(asked))
+        size = even_batch(total, fitting, at_once=slots)
+    plan = sized(plan, size)
+    if not placement.num_gpus:
+        asked.setdefault("memory", needed_bytes(plan, loader, size) + PROCESS_BYTES)
+    workers = min(placement.num_workers or _room(asked), -(-total // size))
+    if workers < 1:
+        raise SettingError(
+            f"ray: no node has room for a worker, which asks for {asked.get('num_cpus')} CPU, "
+            f"{asked.get('num_gpus')} GPU, {asked.get('memory', 0) / 1e9:.2g} GB of memory and "
+            f"{dict(asked.get('resources') or {})}; the cluster has "
+            f"{_RAY.cluster_resources()}. Ask for less, or make batches smaller (batch={size})"
+        )
+    _Crew(plan, loader, asked, placement, runs, on_progress).work(workers)
+    return EnsembleRuns(runs.series, runs.seeds, size)
+
+
+class _Crew:
+    """The actors of one ensemble as the driver sees them; it lives as long as `work`."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        loader: LoadPopulation | None,
+        options: Mapping[str, Any],
+        placement: RayPlacement,
+        runs: EnsembleRuns,
+        on_progress: Progress | None,
+    ) -> None:
+        self._plan = ray.put(plan)
+        self._population = None if loader is None else ray.put(_Shipped.of(loader.data))
+        self._make: Any = ray.remote(**options)(_Actor)
+        self._placement, self._runs, self._on_progress = placement, runs, on_progress
+        self._left = deque(parts(len(runs.seeds), plan.size))
+        self._done = self._restarts = 0
+        self._actors: set[Any] = set()
+        # What is under way: who does it, and the rows of a batch; None while it looks for a place.
+        self._under_way: dict[Any, tuple[Any, slice | None]] = {}
+
+    def work(self, workers: int) -> None:
+        """Run all batches; the actors are gone afterwards, whatever happens."""
+        try:
+            for _ in range(workers):
+                self._start()
+            first, _ = ray.wait(list(self._under_way), timeout=self._placement.start_timeout_s)
+            if not first:
+                raise WorkerError(
+                    f"ray: none of {workers} workers has a place after "
+                    f"{self._placement.start_timeout_s:g} s; the cluster has "
+                    f"{_RAY.available_resources()} left. End what holds it, or ask for less"
+                )
+            total = len(self._runs.seeds)
+            while self._done < total:
+                (ref,), _ = ray.wait(list(self._under_way))
+                self._hear(ref)
+        finally:
+            for actor in self._actors:
+                ray.kill(actor)
+            self._under_way.clear()
+
+    def _start(self) -> None:
+        actor = self._make.remote(self._plan, self._population)
+        self._actors.add(actor)
+        self._under_way[actor.place.remote()] = (actor, None)
+
+    def _hear(self, ref: Any) -> None:
+        """Take what came, and give its worker the next batch."""
+        actor, rows = self._under_way.pop(ref)
+        try:
+            counted = ray.get(ref)
+        except RayTaskError as error:
+            raise _cause(error, rows) from None  # the model's own: it would come again
+        except RayError as error:
+            self._replace(actor, rows, error)
+            return
+        if rows is not None:
+            self._done += take(self._runs, rows, counted)
+            if self._on_progress is not None:
+                self._on_progress(self._done, len(self._runs.seeds))
+        if self._left:
+            rows = self._left.popleft()
+            seeds = self._runs.seeds[rows].tolist()
+            self._under_way[actor.run.remote(seeds)] = (actor, rows)
+
+    def _replace(self, actor: Any, rows: slice | None, error: RayError) -> None:
+        self._actors.discard(actor)
+        ray.kill(actor)  # it may be alive, and only its answer lost
+        limit, why = self._placement.restarts, death(error)
+        what = "a worker" if rows is None else f"the worker of replicates {_named(rows)}"
+        if self._restarts >= limit:
+            raise WorkerError(
+                f"ensemble: {what} {why}, after {self._restarts} restarts: expected at most "
+                f"restarts={limit}; make batches smaller if memory is short, or allow more"
+            ) from error
+        self._restarts += 1
+        _LOG.warning("ensemble: %s %s; restart %d of %d", what, why, self._restarts, limit)
+        if rows is not None:
+            self._left.appendleft(rows)
+        self._start()
+
+
+def _options(given: Mapping[str, Any], placement: RayPlacement) -> dict[str, Any]:
+    """The executor's settings with what an actor has been given; alike on all nodes."""
+    kind = "cuda" if placement.num_gpus else "cpu"
+    wanted = given.get("device", "auto")
+    if wanted != "auto" and torch.device(wanted).type != kind:
+        raise SettingError(
+            f"device: {wanted!r}, and workers ask for {placement.num_gpus:g} GPU; set "
+            "RayPlacement.num_gpus accordingly, or leave device out"
+        )
+    threads = given.get("threads") or max(1, int(placement.num_cpus))
+    return {**given, "device": kind, "threads": threads}
+
+
+def _room(asked: Mapping[str, Any]) -> int:
+    return int(min(capacity(asked), 10_000))
+
+
+def _memory_each(asked: Mapping[str, Any]) -> float:
+    """Bytes that a worker may take where nodes are full of them; the least of all nodes."""
+    each = [np.inf]
+    for node in _RAY.nodes():
+        has = node["Resources"] if node["Alive"] else {}
+        workers = int(has.get("CPU", 0.0) / asked["num_cpus"])
+        if workers and "memory" in has:
+            each.append(has["memory"] / workers - PROCESS_BYTES)
+    return float(min(each)) if len(each) > 1 else float(PROCESS_BYTES)
+
+
+def _cause(error: RayTaskError, rows: slice | None) -> BaseException:
+    cause = error.cause if isinstance(error.cause, BaseException) else error
+    if rows is not None:
+        cause.add_note(f"in the worker of replicates {_named(rows)}")
+    cause.add_note(f"\nIn the worker:\n{error.traceback_str}")
+    return cause
+
+
+def _named(rows: slice) -> str:
+    return f"{rows.start} to {rows.stop - 1}"

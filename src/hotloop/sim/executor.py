@@ -1,0 +1,152 @@
+"""From a model and a population to a runner: the first lines of a script."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+import torch
+
+from hotloop.errors import ConfigError, SettingError, nearest
+from hotloop.sim.config import load_model
+from hotloop.sim.model import Model
+from hotloop.sim.record import Record
+from hotloop.sim.runner import Runner
+from hotloop.sim.settings import Settings, find_device
+
+ModelSource = Model | ModuleType | str | Path
+"""A model; a module with `MODEL` or `model()`; a YAML file, or a folder that holds one."""
+
+
+class LoadPopulation:
+    """A population, read when it is first needed: whatever `hotloop.populations.load` takes.
+
+    region: a name ("astoria"), a number of agents, a package, a folder, or the data itself.
+    seed: for populations that are drawn.
+    """
+
+    def __init__(self, region: Any, *, seed: int = 0) -> None:
+        self.region, self.seed = region, seed
+        self._data: Any = None
+
+    @property
+    def data(self) -> Any:
+        """The population's data, loaded once.
+
+        Raises: PopulationError.
+        """
+        if self._data is None:
+            from hotloop.populations import load
+
+            self._data = load(self.region, seed=self.seed)
+        return self._data
+
+
+class DataLoader:
+    """A model with the population that it runs on."""
+
+    def __init__(self, model: ModelSource, load_population: Any) -> None:
+        self.model = model
+        self.load_population = _loader(load_population)
+
+    @property
+    def data(self) -> Any:
+        """The population's data, loaded once."""
+        return self.load_population.data
+
+
+class Executor:
+    """Makes the runner of a model: `Executor(model, data_loader=...).runner`.
+
+    data_loader, pop_loader: a DataLoader, a LoadPopulation, or what either takes; a model with
+    sizes of its own needs none.
+    num_steps: steps of an episode; None takes the model's.
+    record: what the trajectory keeps; by default the environment only.
+    The others: see `Settings`.
+
+    Raises: ConfigError for a model that cannot be, DeviceError for a device that is not there,
+    SettingError for a setting that cannot be.
+    """
+
+    def __init__(
+        self,
+        model: ModelSource,
+        data_loader: Any = None,
+        *,
+        pop_loader: Any = None,
+        device: str | torch.device = "auto",
+        replicates: int | None = None,
+        seed: int = 0,
+        num_steps: int | None = None,
+        record: Record | None = None,
+        fused: bool = True,
+        capture: bool = False,
+        active_set: bool | Literal["auto"] = "auto",
+        threads: int | None = None,
+        precision: Literal["double", "mixed"] = "double",
+        gradient: str | bool = "auto",
+    ) -> None:
+        if data_loader is not None and pop_loader is not None:
+            raise SettingError(
+                "executor: data_loader and pop_loader are the same; give one of them"
+            )
+        if num_steps is not None and num_steps < 1:
+            raise SettingError(f"executor: num_steps: expected 1 or more, got {num_steps}")
+        given = data_loader if data_loader is not None else pop_loader
+        self.model = resolve_model(model)
+        self.loader = None if given is None else _loader(given)
+        self.settings = Settings(
+            device=find_device(device),
+            seed=seed,
+            replicates=replicates,
+            fused=fused,
+            capture=capture,
+            active_set=active_set,
+            threads=threads,
+            precision=precision,
+            gradient=gradient,
+        )
+        self.runner = Runner(
+            self.model, self.settings, load=self._load(), record=record, num_steps=num_steps
+        )
+
+    def init(self) -> Runner:
+        """The runner at its first state."""
+        self.runner.init()
+        return self.runner
+
+    def execute(self) -> Runner:
+        """The runner after a whole episode from its first state."""
+        runner = self.init()
+        runner.step(runner.num_steps)
+        return runner
+
+    def _load(self) -> Callable[[], Any]:
+        loader = self.loader
+        return (lambda: None) if loader is None else (lambda: loader.data)
+
+
+def resolve_model(source: ModelSource) -> Model:
+    """The model that a source stands for.
+
+    Raises: ConfigError for a source that holds none.
+    """
+    if isinstance(source, Model):
+        return source
+    if isinstance(source, str | Path):
+        return load_model(source)
+    found = getattr(source, "MODEL", None) or getattr(source, "model", None)
+    made = found() if callable(found) else found
+    if not isinstance(made, Model):
+        name = getattr(source, "__name__", type(source).__qualname__)
+        raise ConfigError(
+            f"model: expected a Model, a module with MODEL or model(), or a YAML file; got {name!r}"
+            f"{nearest('model', vars(source)) if isinstance(source, ModuleType) else ''}"
+        )
+    return made
+
+
+def _loader(given: Any) -> LoadPopulation:
+    if isinstance(given, DataLoader):
+        return given.load_population
+    return given if isinstance(given, LoadPopulation) else LoadPopulation(given)

@@ -1,0 +1,153 @@
+"""Estimators that differentiate the simulation itself, step by step, in torch.
+
+Kept to be compared with message passing: each keeps the chain of infections (who was infected
+when carries a gradient), and differs in what a draw passes back. Every step is dense, and torch
+keeps what its gradient needs for one segment of steps at a time (torch.utils.checkpoint).
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from hotloop.errors import expect_positive
+from hotloop.sim.draws import INFECTION, uniform
+from hotloop.sim.gradient.message_passing import leaving
+from hotloop.sim.gradient.problem import SpreadProblem
+
+Array = np.ndarray[Any, Any]
+Tensor = torch.Tensor
+# (chance given that the agent is susceptible, susceptible so far, draws) -> infected now
+Draw = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class StraightThrough:
+    """What happened forwards, the chance of it backwards: x = [u < p] S with dx = d(p S).
+
+    chain: keep the gradient through who is infected when; False cuts it after each step, as the
+    reference does.
+
+    Bias: counts a susceptible agent as wholly so, and in the same run the infected as wholly not;
+    a transmission that happened weighs with the chance left after it.
+    """
+
+    chain: bool = True
+    name: ClassVar[str] = "straight_through"
+
+    def vjp(self, problem: SpreadProblem, infected: Array, deaths: Array) -> tuple[Array, float]:
+        """(weeks,) by rate and () by mortality."""
+
+        def draw(chance: Tensor, susceptible: Tensor, drawn: Tensor) -> Tensor:
+            soft = chance * susceptible
+            return soft + ((drawn < chance).to(soft.dtype) * susceptible - soft).detach()
+
+        return _through_steps(problem, infected, deaths, draw, self.chain)
+
+
+@dataclass(frozen=True)
+class Relaxed:
+    """A binary concrete draw, sigmoid((logit p + logit u) / temperature), instead of a hard one.
+
+    The whole epidemic is relaxed: agents are infected in part. Towards temperature 0 it is the
+    simulation, and the gradient's variance grows without bound.
+    Source: Maddison, Mnih and Teh 2017; Jang, Gu and Poole 2017.
+    """
+
+    temperature: float = 0.5
+    name: ClassVar[str] = "relaxed"
+
+    def __post_init__(self) -> None:
+        expect_positive("temperature", self.temperature)
+
+    @classmethod
+    def annealed(cls, progress: float, start: float = 1.0, end: float = 0.1) -> "Relaxed":
+        """The temperature at a share 0 to 1 of an optimisation, falling geometrically."""
+        return cls(start * (end / start) ** min(max(progress, 0.0), 1.0))
+
+    def vjp(self, problem: SpreadProblem, infected: Array, deaths: Array) -> tuple[Array, float]:
+        """(weeks,) by rate and () by mortality."""
+
+        def draw(chance: Tensor, susceptible: Tensor, drawn: Tensor) -> Tensor:
+            # No pressure, no infection, and no gradient from the logarithm of 0.
+            under = chance > 0
+            safe = torch.where(under, chance, 0.5).clamp(max=1 - 1e-12)
+            drawn = drawn.clamp(min=2.0**-33)
+            # u and 1 - u are alike; so that small draws infect, as in the simulation, 1 - u.
+            logit = torch.log(safe) - torch.log1p(-safe) + torch.log1p(-drawn) - torch.log(drawn)
+            return torch.where(under, torch.sigmoid(logit / self.temperature), 0.0) * susceptible
+
+        return _through_steps(problem, infected, deaths, draw, True)
+
+
+def _through_steps(
+    problem: SpreadProblem, infected: Array, deaths: Array, draw: Draw, chain: bool
+) -> tuple[Array, float]:
+    infected, deaths = problem.cotangents(infected, deaths)
+    rate = torch.from_numpy(problem.rate).requires_grad_()
+    by_mortality, total = 0.0, torch.zeros((), dtype=torch.float64)
+    for run, seed in enumerate(problem.seeds):
+        daily = _daily(problem, rate, seed, draw, chain)
+        weight = infected[run].copy()
+        span = problem.start.layout.span
+        if span < problem.steps:
+            weight[:-span] += problem.mortality * deaths[run][span:]
+        (by_run,) = torch.autograd.grad(daily @ torch.from_numpy(weight), rate)
+        total = total + by_run
+        by_mortality += float(deaths[run] @ leaving(problem, daily.detach().numpy()))
+    return total.numpy(), by_mortality
+
+
+# One function with the step inside: the step closes over tensors that do not change.
+def _daily(problem: SpreadProblem, rate: Tensor, seed: int, draw: Draw, chain: bool) -> Tensor:
+    """(T,) infected at each step, with its gradient."""
+    start, layout = problem.start, problem.start.layout
+    size, span = start.network.num_agents, layout.span
+    edges = start.network.on("cpu")
+    slopes = torch.from_numpy(problem.slopes)
+    group = torch.from_numpy(start.group.astype(np.int64))
+    opened = torch.from_numpy(start.open_share)
+    sends = torch.from_numpy(layout.sends[1:])
+    seeds = torch.from_numpy(layout.seed_agent.astype(np.int64))
+    seed_sends = torch.from_numpy(layout.seed_sends)[
+        torch.from_numpy(layout.seed_row.astype(np.int64))
+    ]
+    entries = torch.from_numpy(problem.entries)
+    key = torch.tensor(seed)
+
+    def step(
+        at: int, rate: Tensor, susceptible: Tensor, recent: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        messages = sends @ recent  # recent: (L, N), yesterday's infections first
+        if at < seed_sends.shape[1]:
+            messages = messages.index_add(0, seeds, seed_sends[:, at])
+        hazard = rate[entries[at]] * slopes[at][group] * edges.sum_from(messages)
+        chance = -torch.expm1(-hazard) * opened
+        now = draw(chance, susceptible, uniform(key, start.first_step + at, INFECTION, size))
+        left = susceptible - now
+        following = torch.cat([now[None], recent[:-1]])
+        if not chain:
+            left, following = left.detach(), following.detach()
+        return now.sum(), left, following
+
+    def segment(begin: int, end: int, rate: Tensor, susceptible: Tensor, recent: Tensor) -> Any:
+        daily = []
+        for at in range(begin, end):
+            count, susceptible, recent = step(at, rate, susceptible, recent)
+            daily.append(count)
+        return torch.stack(daily), susceptible, recent
+
+    susceptible = torch.from_numpy(layout.free.astype(np.float64))
+    recent = torch.zeros(span, size, dtype=torch.float64)
+    every, parts = max(1, math.isqrt(problem.steps)), []
+    for begin in range(0, problem.steps, every):
+        part, susceptible, recent = checkpoint(
+            segment, begin, min(begin + every, problem.steps), rate, susceptible, recent,
+            use_reentrant=False,
+        )  # fmt: skip
+        parts.append(part)
+    return torch.cat(parts)

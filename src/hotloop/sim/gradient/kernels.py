@@ -1,0 +1,154 @@
+"""What the gradients by message passing compile: tables of transmission, and their adjoint.
+
+Written per pair (see Layout). With f_k(t) the factor of kind k at step t and H_k(tau, d) =
+sum over d' <= d of f_k(tau + d') sends[d'], a sender infected at tau has not reached a receiver of
+kind k after d steps with probability theta_k(tau, d) = exp(-H_k(tau, d)).
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+Array = np.ndarray[Any, Any]
+# Pairs that are summed together: what they touch stays in the first cache.
+BLOCK = 2048
+
+
+class Pairs(NamedTuple):
+    """The arrays of Layout that kernels read."""
+
+    kind: Array
+    free: Array
+    pair_agent: Array
+    kind_ptr: Array
+    pair_ptr: Array
+    pair_dst: Array
+    own_ptr: Array
+    own_pair: Array
+    in_ptr: Array
+    in_pair: Array
+    sends: Array
+    seed_agent: Array
+    seed_row: Array
+    seed_ptr: Array
+    seed_sends: Array
+    out_ptr: Array
+    out_dst: Array
+
+
+class Tables(NamedTuple):
+    """What follows from the parameters."""
+
+    factor: Array  # (T, K) float64
+    slope: Array  # (T, K) float64, d factor / d rate of its step
+    theta: Array  # (T, L + 1, K) float32
+    drop: Array  # (K, T, L + 1) float32: theta(d - 1) - theta(d); 0 from step T on
+    value: Array  # (T,) float32: what an infection at t counts by itself
+
+
+@njit(nogil=True, cache=True)
+def theta_table(factor: Array, sends: Array) -> tuple[Array, Array]:
+    """theta (T, L + 1, K) and its drops (K, T, L + 1), float32."""
+    steps, kinds = factor.shape
+    span = len(sends) - 1
+    theta = np.ones((steps, span + 1, kinds), np.float32)
+    drop = np.zeros((kinds, steps, span + 1), np.float32)
+    for kind in range(kinds):
+        for at in range(steps):
+            hazard, last = 0.0, 1.0
+            for day in range(1, span + 1):
+                if at + day < steps:
+                    hazard += factor[at + day, kind] * sends[day]
+                chance = math.exp(-hazard)
+                theta[at, day, kind] = chance
+                drop[kind, at, day] = last - chance
+                last = chance
+    return theta, drop
+
+
+@njit(nogil=True, cache=True)
+def send_seeds(step: int, pairs: Pairs, pressure: Array, touched: Array, reached: int) -> int:
+    """Add what those active at the start send at a step. Returns: how many are touched."""
+    if step >= pairs.seed_sends.shape[1]:
+        return reached
+    for n in range(len(pairs.seed_agent)):
+        weight = pairs.seed_sends[pairs.seed_row[n], step]
+        if weight > 0.0:
+            reached = _send(pairs.seed_agent[n], weight, pairs, pressure, touched, reached)
+    return reached
+
+
+@njit(nogil=True, cache=True)
+def send_infected(
+    step: int, order: Array, order_ptr: Array, pairs: Pairs, pressure: Array, touched: Array,
+    reached: int,
+) -> int:  # fmt: skip
+    """Add what those infected in the run send at a step. Returns: how many are touched."""
+    for day in range(1, min(len(pairs.sends) - 1, step) + 1):
+        weight = pairs.sends[day]
+        if weight > 0.0:
+            for n in range(order_ptr[step - day], order_ptr[step - day + 1]):
+                reached = _send(order[n], weight, pairs, pressure, touched, reached)
+    return reached
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _send(
+    agent: int, weight: float, pairs: Pairs, pressure: Array, touched: Array, reached: int
+) -> int:
+    for e in range(pairs.out_ptr[agent], pairs.out_ptr[agent + 1]):
+        receiver = pairs.out_dst[e]
+        if pairs.free[receiver] and receiver != agent:
+            if pressure[receiver] == 0.0:
+                touched[reached] = receiver
+                reached += 1
+            pressure[receiver] += weight
+    return reached
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def values(step: int, pairs: Pairs, tables: Tables, later: Array, block: Array, out: Array) -> None:
+    """What an infection of each agent at `step` is worth, into out (N,) float32.
+
+    value(t) - sum over pairs and d of (theta(d - 1) - theta(d)) * later(t + d + 1), where later(s)
+    is the adjoint of all thetas from s on, in row s mod (L + 1).
+    """
+    steps, span = tables.drop.shape[1], tables.drop.shape[2] - 1
+    out[:] = tables.value[step]
+    days = min(span, steps - 1 - step)
+    if days < 1:
+        return
+    for kind in range(len(pairs.kind_ptr) - 1):
+        drop = tables.drop[kind, step]
+        for begin in range(pairs.kind_ptr[kind], pairs.kind_ptr[kind + 1], BLOCK):
+            end = min(begin + BLOCK, pairs.kind_ptr[kind + 1])
+            weighted_sum(drop, days, step + 1, 1, later[:, begin:end], block[: end - begin])
+            for n in range(end - begin):
+                out[pairs.pair_agent[begin + n]] -= block[n]
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def weighted_sum(weights: Array, days: int, base: int, sign: int, ring: Array, out: Array) -> None:
+    """out = sum over d from 1 to days of weights[d] * ring[(base + sign * d) mod rows].
+
+    Four days at a time: each pass over the block costs as much as its loads and stores.
+    """
+    rows, none = len(ring), np.float32(0.0)
+    out[:] = none
+    day = 1
+    while day <= days:
+        if weights[day] == none:
+            day += 1
+            continue
+        second, third, fourth = min(day + 1, days), min(day + 2, days), min(day + 3, days)
+        w1 = weights[day]
+        w2 = weights[second] if day + 1 <= days else none
+        w3 = weights[third] if day + 2 <= days else none
+        w4 = weights[fourth] if day + 3 <= days else none
+        r1, r2 = ring[(base + sign * day) % rows], ring[(base + sign * second) % rows]
+        r3, r4 = ring[(base + sign * third) % rows], ring[(base + sign * fourth) % rows]
+        for n in range(len(out)):
+            out[n] += w1 * r1[n] + w2 * r2[n] + w3 * r3[n] + w4 * r4[n]
+        day += 4

@@ -1,0 +1,200 @@
+"""The network as gradients read it: grouped by sender and kind of receiver, once for a start.
+
+A sender's chance of not having reached a receiver depends on the receiver only through its factor,
+and there are few of those (four in the covid model). So gradients keep one number for each *pair*
+of a sender and a kind of receiver: about one for three edges.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numba import njit
+
+from hotloop.sim.spread import NEVER, Spread
+
+if TYPE_CHECKING:
+    from hotloop.sim.gradient.problem import SpreadStart
+
+Array = np.ndarray[Any, Any]
+
+# Levels of willingness to isolate that are told apart; others are rounded to the mean of theirs.
+ISOLATION_LEVELS = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Pairs of a sender that can still be infected and a kind of receiver that still can, too.
+
+    kind: (N,) uint8, K kinds; kind_group, kind_open: (K,) a group of each, and the share of the
+    chance that isolation leaves.
+    free: (N,) bool, susceptible at the start.
+    pair_agent: (P,) int32, by kind, then by number of receivers (loops of one length after
+    another are quick), then by agent; kind_ptr: (K + 1,) where each kind begins.
+    pair_ptr, pair_dst: the receivers of each pair. own_ptr, own_pair: the pairs of each sender.
+    in_ptr, in_pair: the pairs that reach an agent.
+    sends: (L + 1,) float64, what an agent sends d steps after its infection; at L it leaves.
+    seed_agent, seed_row: who is active at the start, and which row of seed_sends (rows, D) tells
+    what it sends by step; in order of rows, which begin at seed_ptr (rows + 1,); seed_leaves: (S,)
+    the step, counted from the start, at which it leaves.
+    """
+
+    kind: Array
+    kind_group: Array
+    kind_open: Array
+    free: Array
+    pair_agent: Array
+    kind_ptr: Array
+    pair_ptr: Array
+    pair_dst: Array
+    own_ptr: Array
+    own_pair: Array
+    in_ptr: Array
+    in_pair: Array
+    sends: Array
+    seed_agent: Array
+    seed_row: Array
+    seed_ptr: Array
+    seed_sends: Array
+    seed_leaves: Array
+
+    @property
+    def span(self) -> int:
+        """L: steps from an infection to leaving the last active stage."""
+        return len(self.sends) - 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return sum(v.nbytes for v in vars(self).values() if isinstance(v, np.ndarray))
+
+
+def build_layout(start: "SpreadStart") -> Layout:
+    """Sort the edges of a start's network into pairs; O(E log E), once."""
+    kind, kind_group, kind_open = _kinds(start)
+    free = np.asarray(start.stage) == 0
+    network = start.network
+    src = np.repeat(np.arange(network.num_agents, dtype=np.int64), np.diff(network.out_ptr))
+    dst = network.out_dst
+    seeds = np.flatnonzero((start.stage > 0) & (start.stage <= start.spread.num_active))
+    # Whoever no chain of infections reaches needs no value of being infected.
+    reached = _reached(seeds, free, network.out_ptr, network.out_dst)
+    kept = reached[src] & free[dst] & (src != dst)
+    src, dst = src[kept], dst[kept]
+    pair, pair_of = np.unique(kind[dst] * np.int64(network.num_agents) + src, return_inverse=True)
+    agent, pair_kind = pair % network.num_agents, pair // network.num_agents
+    counts = np.bincount(pair_of, minlength=len(pair))
+    order = np.lexsort((agent, counts, pair_kind))
+    place = np.empty(len(pair), np.int64)
+    place[order] = np.arange(len(pair))
+    edge_pair = place[pair_of]
+    by_pair = np.argsort(edge_pair, kind="stable")
+    by_dst = np.argsort(dst, kind="stable")
+    leaves = 1 + sum(start.spread.durations)
+    sends = np.zeros(leaves + 1)
+    sent, _ = _schedule(start.spread, 1, 0, 1 + start.spread.durations[0], 1)
+    sends[1 : len(sent) + 1] = sent[:leaves]
+    rows, row = np.unique(
+        np.stack([start.stage, start.infected_time, start.next_time], axis=1)[seeds].astype(
+            np.int64
+        ),
+        axis=0,
+        return_inverse=True,
+    )
+    by_row = np.argsort(row.ravel(), kind="stable")
+    seeds, row = seeds[by_row], row.ravel()[by_row]
+    schedules = [
+        _schedule(start.spread, int(r[0]), int(r[1]), int(r[2]), start.first_step) for r in rows
+    ]
+    days = start.spread.weights.shape[1]
+    return Layout(
+        kind, kind_group, kind_open, free,
+        agent[order].astype(np.int32),
+        np.searchsorted(pair_kind[order], np.arange(len(kind_group) + 1)),
+        np.concatenate([[0], np.cumsum(counts[order])]),
+        dst[by_pair].astype(np.int32),
+        np.concatenate([[0], np.cumsum(np.bincount(agent, minlength=network.num_agents))]),
+        np.argsort(agent[order], kind="stable").astype(np.int32),
+        np.concatenate([[0], np.cumsum(np.bincount(dst, minlength=network.num_agents))]),
+        edge_pair[by_dst].astype(np.int32),
+        sends,
+        seeds.astype(np.int32),
+        row.astype(np.int32),
+        np.searchsorted(row, np.arange(len(rows) + 1)),
+        np.array([sent for sent, _ in schedules]).reshape(len(rows), days),
+        np.array([left for _, left in schedules], np.int64)[row],
+    )  # fmt: skip
+
+
+@njit(cache=True)
+def both_ways(out_ptr: Array, out_dst: Array) -> int:
+    """How many edges have an opposite; by bisection, because rows ascend."""
+    count = 0
+    for src in range(len(out_ptr) - 1):
+        for e in range(out_ptr[src], out_ptr[src + 1]):
+            dst = out_dst[e]
+            row = out_dst[out_ptr[dst] : out_ptr[dst + 1]]
+            place = np.searchsorted(row, src)
+            if dst != src and place < len(row) and row[place] == src:
+                count += 1
+    return count
+
+
+@njit(cache=True)
+def _reached(seeds: Array, free: Array, out_ptr: Array, out_dst: Array) -> Array:
+    """(N,) bool: free, and at the end of a chain of free agents from one of the seeds."""
+    reached = np.zeros(len(free), np.bool_)
+    waiting = np.empty(len(free), np.int64)
+    count = len(seeds)
+    waiting[:count] = seeds
+    while count:
+        count -= 1
+        agent = waiting[count]
+        for e in range(out_ptr[agent], out_ptr[agent + 1]):
+            receiver = out_dst[e]
+            if free[receiver] and not reached[receiver]:
+                reached[receiver] = True
+                waiting[count] = receiver
+                count += 1
+    return reached
+
+
+def _kinds(start: "SpreadStart") -> tuple[Array, Array, Array]:
+    """Kind of each agent; a group and the open share of each kind."""
+    own = start.spread.susceptibility
+    given = np.ones_like(own) if start.contact is None else start.contact
+    table = np.atleast_2d(own * given)
+    same_as = np.unique(table, axis=1, return_inverse=True)[1].ravel()
+    left = start.open_share
+    levels, level = np.unique(left, return_inverse=True)
+    if len(levels) > ISOLATION_LEVELS:
+        edges = np.quantile(left, np.linspace(0, 1, ISOLATION_LEVELS + 1)[1:-1])
+        level = np.searchsorted(edges, left, side="right")
+    found, kind = np.unique(
+        same_as[start.group].astype(np.int64) * ISOLATION_LEVELS + level, return_inverse=True
+    )
+    kind = kind.ravel()
+    counts = np.bincount(kind, minlength=len(found))
+    group = np.array([np.flatnonzero(same_as == k)[0] for k in found // ISOLATION_LEVELS])
+    return kind.astype(np.uint8), group, np.bincount(kind, weights=left) / counts
+
+
+def _schedule(
+    spread: Spread, stage: int, infected_time: int, next_time: int, first_step: int
+) -> tuple[Array, int]:
+    """What an active agent sends by step, (D,), and the step at which it leaves; from first_step.
+
+    The order within a step is the engine's: send first, then move on where next_time has come.
+    """
+    days = spread.weights.shape[1]
+    sent, step = np.zeros(days), first_step
+    while stage <= spread.num_active and step < NEVER:
+        day = step - infected_time
+        if step - first_step < days and 0 <= day < days:
+            sent[step - first_step] = spread.weights[stage, day]
+        if next_time <= step:
+            stage += 1
+            if stage <= spread.num_active:
+                next_time = step + spread.durations[stage - 1]
+        step += 1
+    return sent, step - 1 - first_step if stage > spread.num_active else NEVER

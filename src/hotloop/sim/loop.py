@@ -1,0 +1,38 @@
+"""A simulation as a loop that can be measured, with its substeps, or its program, as stages."""
+
+from hotloop.errors import SettingError
+from hotloop.loop import Loop
+from hotloop.sim.executor import Executor
+from hotloop.sim.runner import Runner
+
+
+def loop(of: Executor | Runner, *, steps: int | None = None, name: str | None = None) -> Loop:
+    """One iteration is `steps` steps, an episode if not given; an episode's end starts the next.
+
+    Every episode is the same one, from the runner's seed. The unit is agent steps, of all
+    replicates.
+
+    Raises: SettingError for more steps than an episode has; what `init` raises.
+    """
+    runner = of.runner if isinstance(of, Executor) else of
+    count = steps or runner.num_steps
+    if not 1 <= count <= runner.num_steps:
+        raise SettingError(
+            f"loop: steps: expected 1 to {runner.num_steps}, the steps of an episode, got {steps}"
+        )
+    runner.init()
+    units = count * (runner.settings.replicates or 1) * sum(runner.state.sizes.values())
+
+    def iterate() -> int:
+        if runner.state.step + count > runner.num_steps:
+            runner.reset()
+        runner.step(count)
+        return units
+
+    return Loop(
+        body=iterate,
+        unit="agent steps",
+        name=name or runner.model.name,
+        state=[runner],
+        close=runner.close,
+    )

@@ -1,0 +1,353 @@
+"""What steps a model: from its first state, through its substeps, to a record of what happened."""
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from hotloop.errors import RunnerError, SettingError, SubstepError
+from hotloop.loop.stage import StageKind, stage
+from hotloop.sim.graph import CapturedSteps
+from hotloop.sim.initialise import first_state, restart
+from hotloop.sim.model import Model
+from hotloop.sim.parameters import Initializer, Parameters
+from hotloop.sim.program import Parts, Program
+from hotloop.sim.record import Record, Recorder
+from hotloop.sim.settings import Settings
+from hotloop.sim.span import Span
+from hotloop.sim.state import State, StateView
+from hotloop.sim.stats import Stats, Traffic, report
+from hotloop.sim.substep import check_results
+from hotloop.sim.trajectory import Trajectory
+
+
+class Runner:
+    """Steps one model: `init`, then `step(n)` as often as wanted, `reset` to start over.
+
+    A step runs in one of two ways, which mean the same: its substeps one by one, or a program in
+    their place (the model's own, or a captured graph of the substeps). Where a parameter requires
+    a gradient, the substeps are differentiated as they are, unless the model has a differentiator,
+    which gives the counts of any run their gradient.
+
+    load: returns the population's data, or None; called by `init`.
+    num_steps: steps of an episode (T).
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        settings: Settings,
+        *,
+        load: Callable[[], Any] = lambda: None,
+        record: Record | None = None,
+        num_steps: int | None = None,
+    ) -> None:
+        self.model, self.settings = model, settings
+        self.record = record or Record()
+        self.num_steps = num_steps or model.num_steps_per_episode
+        self._load = load
+        self._traffic, self._stats = Traffic(), Stats(settings.device)
+        self.substeps = [copy.deepcopy(substep) for substep in model.substeps]
+        self._parameters = Parameters(self.substeps, settings, self._traffic)
+        self.initializer = Initializer(self.substeps, self.set_parameters)
+        self.program: Program | None = None
+        self._state: State | None = None
+        self._broken = ""  # how the state came to be neither before nor after a step
+        self._touched = False  # whether the step under way has changed the state
+
+    # --- the way of a run ----------------------------------------------------------------------
+
+    def init(self) -> None:
+        """Load, check, and move everything to the device, once. Called again, it is `reset`.
+
+        Raises: ConfigError for data that cannot be, CapacityError where it would not fit.
+        """
+        if self._state is not None:
+            self.reset()
+            return
+        self._data = self._load()
+        state = first_state(
+            self.model,
+            self._data,
+            self.settings,
+            record=self.record,
+            num_steps=self.num_steps,
+            traffic=self._traffic,
+        )
+        self._views = [StateView(state, s.reads, s.name) for s in self.substeps]
+        self._parts = parts = Parts(state, self.substeps, self.settings)
+        make = self.model.gradient if self.settings.gradient is not False else None
+        self._span = Span(state, make(parts) if make is not None else None)
+        kind: StageKind = "gpu" if self.settings.device.type == "cuda" else "cpu"
+        self._stages = [
+            stage(s.name, partial(self._substep, i), kind=kind, effect="stateful")
+            for i, s in enumerate(self.substeps)
+        ]
+        self._state = state
+        self._make_program()
+        self._start_record()
+
+    def step(self, num_steps: int = 1) -> None:
+        """Do the next steps of the episode.
+
+        Raises: RunnerError before `init`, beyond the episode's end, and after a step that was
+        broken off; SubstepError for a substep that does not keep to its declaration.
+        """
+        state, start = self.state, time.perf_counter()
+        self._refuse_impossible(num_steps)
+        with_gradient = self._wants_gradient()
+        keeps_graph = with_gradient and not self._span.can_attach
+        with torch.set_grad_enabled(keeps_graph):
+            (self._span.begin if with_gradient else self._span.end)()
+            state.renew_step_index()
+            if self.program is None or keeps_graph:
+                self._run_substeps(num_steps)
+            else:
+                self._run_program(num_steps)
+        if with_gradient:
+            self._span.attach()
+        self._stats.seconds += time.perf_counter() - start
+        self._stats.steps += num_steps
+        runs = self.settings.replicates or 1
+        self._stats.agent_steps += num_steps * runs * sum(state.sizes.values())
+
+    def reset(self, seeds: int | Sequence[int] | None = None) -> None:
+        """Back to the first state; parameters stay. A trajectory taken before stays as it was.
+
+        seeds: of the episode to come, one for each replicate; None keeps them.
+
+        Raises: SettingError for another number of seeds.
+        """
+        state = self.state
+        others = None if seeds is None else self._checked_seeds(seeds)
+        self._stats.count_snapshots(self._recorder)
+        self._recorder.freeze()
+        with torch.no_grad():
+            if others is None:
+                state.reset()
+            else:
+                state.seeds.copy_(others)
+                restart(self.model, self._data, state)
+                self._make_program()
+        self._state_was_put_back()
+        self._start_record()
+
+    def close(self) -> None:
+        """End threads and let go of what runs hold; the record stays readable."""
+        if self.program is not None:
+            self.program.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- what it holds -------------------------------------------------------------------------
+
+    @property
+    def state(self) -> State:
+        """The state as it is now.
+
+        Raises: RunnerError before `init`.
+        """
+        if self._state is None:
+            raise RunnerError("the runner has no state yet; call runner.init() first")
+        return self._state
+
+    @property
+    def state_trajectory(self) -> Trajectory:
+        """[[start], one list a step of one snapshot a substep], as far as the record keeps it."""
+        if self._state is None:
+            raise RunnerError("the runner has no trajectory yet; call runner.init() first")
+        return self._trajectory
+
+    @property
+    def device(self) -> torch.device:
+        """Where the state lives; create tensors there."""
+        return self.settings.device
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The settings of model and run, nested and plain."""
+        agents = None if self._state is None else sum(self._state.sizes.values())
+        return self.model.describe(
+            num_steps_per_episode=self.num_steps,
+            num_agents=agents,
+            device=str(self.device),
+            seed=self.settings.seed,
+            replicates=self.settings.replicates,
+        )
+
+    def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """Path and tensor of every parameter, the tensors themselves."""
+        return iter(self._parameters)
+
+    def set_parameters(self, values: Mapping[str, Tensor]) -> None:
+        """Exchange parameters by path; see `Parameters.set`.
+
+        Raises: PathError, ParameterError.
+        """
+        self._parameters.set(values)
+        if self._state is not None:
+            self._span.end()
+            if isinstance(self.program, CapturedSteps):
+                self.program.forget()
+
+    _set_parameters = set_parameters
+
+    def set_value(self, path: str, value: Tensor | float) -> None:
+        """Change a value of the state between two steps, such as what a policy decides.
+
+        value: of the value's shape, or of one that broadcasts to it.
+
+        Raises: PathError; SubstepError for a column of agents that no substep writes.
+        """
+        with torch.no_grad():
+            self._recorder.before_writing([path], in_place=True)
+            self.state.assign(path, value)
+            self._recorder.after_change(path)
+        if path.startswith("agents/") and self.program is not None:
+            self.program.columns_changed()
+
+    def get_performance_stats(self) -> dict[str, Any]:
+        """What it has done since it was made: a flat dict, see `hotloop.sim.stats.report`."""
+        recorder = self._recorder if self._state is not None else None
+        return report(self._stats, self._traffic, self.settings, self.program, recorder)
+
+    def get_state(self) -> dict[str, Any]:
+        """A copy of all that steps change, for `set_state`; parameters are not part of it."""
+        return {
+            "state": self.state.get_state(),
+            "recorder": self._recorder,
+            "trajectory": self._trajectory,
+            "record": self._recorder.get_state(),
+        }
+
+    def set_state(self, saved: Mapping[str, Any]) -> None:
+        """Put back what `get_state` returned, as often as wanted."""
+        seeds = self.state.seeds.clone()
+        with torch.no_grad():
+            self.state.set_state(saved["state"])
+        if not torch.equal(seeds, self.state.seeds):
+            self._make_program()
+        self._recorder: Recorder = saved["recorder"]
+        self._trajectory: Trajectory = saved["trajectory"]
+        self._recorder.set_state(saved["record"])
+        self._state_was_put_back()
+
+    # --- the two ways of a step ----------------------------------------------------------------
+
+    def _run_substeps(self, num_steps: int) -> None:
+        for _ in range(num_steps):
+            with self._guarded():
+                self._all_substeps()
+            self.state.step += 1
+
+    def _all_substeps(self) -> None:
+        for substep, staged in zip(self.substeps, self._stages, strict=True):
+            with self._stats.timed(substep.name):
+                staged()
+
+    def _substep(self, number: int) -> None:
+        """One round of a substep: run it, hold it to its declaration, take over what it says."""
+        substep, view, state = self.substeps[number], self._views[number], self.state
+        state.substep = substep.name
+        versions = view.versions()
+        results = substep.run(view)
+        changed = [path for path, version in view.versions().items() if version != versions[path]]
+        if changed:
+            self._touched = True
+            raise SubstepError(
+                f"substep {substep.name!r} changed {changed[0]!r} in place; return a new tensor"
+            )
+        check_results(substep, results, state)
+        self._recorder.before_writing(substep.writes, in_place=False)
+        self._touched = True
+        state.commit(results, keep_graph=torch.is_grad_enabled())
+        if not state.counts_on_device:
+            self._recorder.after_substep(state.step, number)
+
+    def _run_program(self, num_steps: int) -> None:
+        """All steps at once, unless something is to be copied after each."""
+        state = self.state
+        if state.settle() and self.program is not None:
+            self.program.columns_changed()
+        at_once = 1 if self._recorder.copies_each_step else num_steps
+        for _ in range(0, num_steps, at_once):
+            self._recorder.before_writing(list(state.slots), in_place=True)
+            with self._guarded(), self._stats.timed("step"):
+                self._touched = True
+                self._advance(state.step, at_once)
+            state.step += at_once
+            self._recorder.after_step(state.step - 1)
+
+    def _make_program(self) -> None:
+        """The program, if there is one, for the state as it is: a new one for other seeds."""
+        self.close()
+        program, settings = None, self.settings
+        if settings.fused and self.model.program is not None:
+            program = self.model.program(self._parts)
+        if program is None and settings.capture:
+            program = CapturedSteps(self.state, self._all_substeps)
+        self.program = program
+        if program is not None:
+            kind: StageKind = "gpu" if settings.device.type == "cuda" else "cpu"
+            self._advance = stage("step", program.advance, kind=kind, effect="stateful")
+
+    # --- between steps -------------------------------------------------------------------------
+
+    def _wants_gradient(self) -> bool:
+        allowed = self.settings.gradient is not False and torch.is_grad_enabled()
+        return allowed and self._parameters.require_grad
+
+    def _refuse_impossible(self, num_steps: int) -> None:
+        done = self.state.step
+        if self._broken:
+            raise RunnerError(
+                f"{self._broken}, and the state is neither before nor after it; "
+                "call runner.reset() to start over"
+            )
+        if num_steps < 1:
+            raise RunnerError(f"step: expected 1 step or more, got {num_steps}")
+        if done + num_steps > self.num_steps:
+            raise RunnerError(
+                f"step({num_steps}) would go beyond the episode: num_steps_per_episode is "
+                f"{self.num_steps} and {done} are done. Call runner.reset() to start over, or make "
+                "episodes longer with Executor(…, num_steps=…)"
+            )
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Whatever ends the block early, the runner knows whether its state is still whole."""
+        self._touched = False
+        try:
+            yield
+        except BaseException as error:
+            if self._touched:
+                step = self.state["current_step"]
+                self._broken = f"step {step} was broken off ({type(error).__name__})"
+            raise
+
+    def _checked_seeds(self, seeds: int | Sequence[int]) -> Tensor:
+        wanted, given = self.state.seeds.shape, torch.as_tensor(seeds, dtype=torch.int64)
+        if given.shape != wanted:
+            count = f"{wanted[0]} seeds, one for each replicate" if wanted else "one seed"
+            raise SettingError(f"reset: expected {count}; got {seeds!r}")
+        return given
+
+    def _start_record(self) -> None:
+        writes = [(substep.name, substep.writes) for substep in self.substeps]
+        self._recorder = Recorder(self.record, self.state, writes)
+        self._trajectory = Trajectory(self._recorder)
+
+    def _state_was_put_back(self) -> None:
+        self._broken = ""
+        self._span.end()
+        if self.program is not None:
+            self.program.columns_changed()

@@ -1,0 +1,264 @@
+"""A spread as substeps on tensors: what each step means, on any device.
+
+`Transmission` and `Progression` together are what `SpreadProgram` does in one. On a GPU they are
+the path that is captured as a graph; everything in them has a fixed shape and stays on the device.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hotloop.errors import SettingError
+from hotloop.sim.draws import INFECTION, OUTCOME
+from hotloop.sim.network import AnyNetwork, Network
+from hotloop.sim.program import Parts
+from hotloop.sim.spread import NEVER, Spread, SpreadInputs
+from hotloop.sim.spread_program import Mode, SpreadColumns, SpreadProgram
+from hotloop.sim.state import StateView
+from hotloop.sim.substep import Substep
+
+
+class Transmission(Substep):
+    """Susceptible agents become active under the pressure of their active neighbours.
+
+    rate: (entries, 1) or (entries,), or (R, entries) for one of each replicate.
+    group, stage, infected_time, next_time: names of the columns; daily: of the series of counts.
+    contact, isolating: names of environment values that control it, if the model has them.
+    willing: column of how much each agent isolates, if the model has it.
+    """
+
+    def __init__(
+        self,
+        spread: Spread,
+        rate: Tensor,
+        *,
+        name: str = "transmission",
+        rate_name: str = "rate",
+        population: str = "citizens",
+        network: str = "contact",
+        group: str = "group",
+        stage: str = "stage",
+        infected_time: str = "infected_time",
+        next_time: str = "next_time",
+        daily: str = "daily_infected",
+        contact: str | None = None,
+        isolating: str | None = None,
+        willing: str | None = None,
+    ) -> None:
+        self.name = name
+        super().__init__(**{rate_name: rate})
+        self.spread, self.population = spread, population
+        self._rate_name = rate_name
+        column = f"agents/{population}/{{}}".format
+        self.group, self.stage = column(group), column(stage)
+        self.infected_time, self.next_time = column(infected_time), column(next_time)
+        self.willing = column(willing) if willing else None
+        self.network, self.daily = f"networks/{network}", f"environment/{daily}"
+        self.contact = f"environment/{contact}" if contact else None
+        self.isolating = f"environment/{isolating}" if isolating else None
+        self.populations = (population,)
+        controls = (self.contact, self.isolating, self.willing)
+        self.reads = (
+            self.group,
+            self.stage,
+            self.infected_time,
+            self.next_time,
+            self.network,
+            *(path for path in controls if path),
+        )
+        self.writes = (self.stage, self.infected_time, self.next_time, self.daily)
+        self._tables: dict[tuple[torch.device, int], tuple[Tensor, Tensor]] = {}
+
+    @property
+    def rate(self) -> Tensor:
+        """The rate as (entries,) or (R, entries)."""
+        rate = self.parameter(self._rate_name)
+        return rate.squeeze(-1) if rate.dim() == 2 and rate.shape[-1] == 1 else rate
+
+    def observe(self, state: StateView) -> Mapping[str, Any]:
+        """The pressure on every agent, int32 fixed point (N,) or (R, N)."""
+        network: AnyNetwork = state[self.network]
+        bits = self.spread.fraction_bits(network.max_in_degree)
+        weights, _ = self._on(state.device, bits)
+        stage, since = state[self.stage].long(), state[self.infected_time].long()
+        day = state.step_index - since
+        days = weights.shape[-1]
+        sends = (day >= 0) & (day < days)
+        message = weights[stage, day.clamp(0, days - 1)] * sends
+        step = 0 if _is_static(network) else state.step
+        return {"pressure": network.sum_from(message, step), "scale": 2.0**-bits}
+
+    def act(self, state: StateView, observation: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The probability of becoming active, float64 (float32 if mixed)."""
+        _, susceptibility = self._on(state.device, 0)
+        rate = self.rate.detach().to(torch.float64)
+        entry = torch.div(state.step_index, self.spread.steps_per_rate, rounding_mode="floor")
+        today = rate.index_select(-1, entry.clamp(max=rate.shape[-1] - 1).view(1))
+        contact = state[self.contact].to(torch.float64) if self.contact else 1.0
+        factor = today * (contact * susceptibility)
+        group = state[self.group].long()
+        if factor.dim() == 1:
+            per_agent = factor[group]
+        else:
+            per_agent = factor.gather(-1, group.expand(len(factor), group.shape[-1]))
+        felt = observation["pressure"] * observation["scale"]
+        if state.settings.precision == "mixed":
+            felt, per_agent = felt.float(), per_agent.float()
+        else:
+            felt = felt.double()
+        under = per_agent * felt
+        chance = torch.minimum(under, 1.0 - torch.exp(-under))
+        if self.isolating and self.willing:
+            asked = state[self.isolating].to(torch.float64).unsqueeze(-1)
+            chance = chance * (1.0 - asked * state[self.willing].to(torch.float64))
+        return {"chance": chance}
+
+    def transition(self, state: StateView, action: Mapping[str, Any]) -> Mapping[str, Tensor]:
+        """Those whose draw is below their probability become active."""
+        stage, since = state[self.stage], state[self.infected_time]
+        drawn = state.uniform(INFECTION, self.population)
+        newly = (stage == 0) & (drawn < action["chance"])
+        leaves = state.step_index + 1 + self.spread.durations[0]
+        next_time = state[self.next_time]
+        return {
+            self.stage: torch.where(newly, 1, stage).to(stage.dtype),
+            self.infected_time: torch.where(newly, state.step_index, since).to(since.dtype),
+            self.next_time: torch.where(newly, leaves, next_time).to(next_time.dtype),
+            self.daily: newly.sum(-1).to(torch.float32),
+        }
+
+    def _on(self, device: torch.device, bits: int) -> tuple[Tensor, Tensor]:
+        if (device, bits) not in self._tables:
+            self._tables[device, bits] = (
+                torch.from_numpy(self.spread.fixed_weights(bits)).to(device),
+                torch.from_numpy(self.spread.susceptibility).to(device),
+            )
+        return self._tables[device, bits]
+
+
+class Progression(Substep):
+    """Agents whose step has come go on to the next stage; out of the last one they recover or die.
+
+    mortality: (1,) or (), or (R,) for one of each replicate.
+    """
+
+    def __init__(
+        self,
+        spread: Spread,
+        mortality: Tensor,
+        *,
+        name: str = "progression",
+        mortality_name: str = "mortality",
+        population: str = "citizens",
+        stage: str = "stage",
+        next_time: str = "next_time",
+        daily: str = "daily_deaths",
+    ) -> None:
+        self.name = name
+        super().__init__(**{mortality_name: mortality})
+        self.spread, self.population = spread, population
+        self._mortality_name = mortality_name
+        self.stage = f"agents/{population}/{stage}"
+        self.next_time = f"agents/{population}/{next_time}"
+        self.daily = f"environment/{daily}"
+        self.populations = (population,)
+        self.reads = (self.stage, self.next_time)
+        self.writes = (self.stage, self.next_time, self.daily)
+
+    @property
+    def mortality(self) -> Tensor:
+        """The mortality as () or (R,)."""
+        mortality = self.parameter(self._mortality_name)
+        return mortality.squeeze() if mortality.numel() == 1 else mortality
+
+    def transition(self, state: StateView, _action: Mapping[str, Any]) -> Mapping[str, Tensor]:
+        """Those due go on."""
+        stage, next_time = state[self.stage], state[self.next_time]
+        last, step = self.spread.num_active, state.step_index
+        due = (stage > 0) & (stage <= last) & (next_time <= step)
+        mortality = self.mortality.detach().to(torch.float64).unsqueeze(-1)
+        leaves = due & (stage == last)
+        dies = leaves & (state.uniform(OUTCOME, self.population) < mortality)
+        after = torch.where(due, stage + 1 + dies.to(stage.dtype), stage)
+        later = next_time
+        for number, duration in enumerate(self.spread.durations[1:], 1):
+            later = torch.where(due & (stage == number), step + duration, later)
+        later = torch.where(leaves, NEVER, later)
+        return {
+            self.stage: after.to(stage.dtype),
+            self.next_time: later.to(next_time.dtype),
+            self.daily: dies.sum(-1).to(torch.float32),
+        }
+
+
+def fused(parts: Parts) -> SpreadProgram | None:
+    """The program that does what a Transmission followed by a Progression do; for Model.program.
+
+    None on a GPU, where these two substeps are captured instead.
+
+    Raises: SettingError if the substeps are not these two.
+    """
+    if parts.settings.device.type != "cpu":
+        return None
+    transmission, progression = spread_parts(parts)
+    state, settings = parts.state, parts.settings
+    mode: dict[bool | str, Mode] = {"auto": "auto", True: "push", False: "pull"}
+    columns = SpreadColumns(
+        one_run(state[transmission.group]),
+        *(state[p] for p in (transmission.stage, transmission.infected_time)),
+        *(state[p] for p in (transmission.next_time, transmission.daily, progression.daily)),
+    )
+    willing = one_run(state[transmission.willing]).numpy() if transmission.willing else None
+
+    def inputs() -> SpreadInputs:
+        extra = {}
+        if transmission.contact:
+            extra["contact"] = numbers(state[transmission.contact])
+        if transmission.isolating:
+            extra["isolating"] = numbers(state[transmission.isolating])
+        return SpreadInputs(numbers(transmission.rate), numbers(progression.mortality), **extra)
+
+    return SpreadProgram(
+        transmission.spread,
+        state[transmission.network],
+        columns,
+        state.seeds.reshape(-1).tolist(),
+        inputs,
+        willing=willing,
+        mode=mode[settings.active_set],
+        threads=settings.threads,
+        single_precision=settings.precision == "mixed",
+    )
+
+
+def spread_parts(parts: Parts) -> tuple[Transmission, Progression]:
+    """The two substeps of a spread.
+
+    Raises: SettingError if the model has others.
+    """
+    substeps = tuple(parts.substeps)
+    if [type(substep) for substep in substeps] != [Transmission, Progression]:
+        raise SettingError(
+            "a spread as a whole is a Transmission followed by a Progression; this model has "
+            f"{', '.join(type(s).__name__ for s in substeps)}. Leave out program and gradient of "
+            "the Model, and its substeps run as they are"
+        )
+    return substeps  # type: ignore[return-value]
+
+
+def numbers(value: Tensor) -> np.ndarray[Any, Any]:
+    """A tensor as float64 of NumPy, without its gradient."""
+    found: np.ndarray[Any, Any] = value.detach().to(torch.float64).cpu().numpy()
+    return found
+
+
+def one_run(column: Tensor) -> Tensor:
+    """A column (N,) that is the same in every replicate, because no substep writes it."""
+    return column if column.dim() == 1 else column[0]
+
+
+def _is_static(network: AnyNetwork) -> bool:
+    return isinstance(network, Network)

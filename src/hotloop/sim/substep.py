@@ -1,0 +1,127 @@
+"""A substep: one round of observe, act and transition for named populations.
+
+A substep says which parts of the state it reads and which it writes, and is held to it: it is
+handed a view of what it reads, and what it returns must be what it writes. It never changes a
+tensor in place.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hotloop.errors import SubstepError, nearest
+from hotloop.sim.state import Slot, State, StateView
+
+
+class Substep(ABC):
+    """Write `transition`, and `observe` and `act` where they say something of their own.
+
+    Tensors are (N,) in a single run and (R, N) in an ensemble: operations along `dim=-1` serve
+    both. A series of the environment, one entry a step, is returned as today's value, () or (R,).
+
+    name: how paths and figures call it; the class's name in snake case if not set.
+    populations: those whose agents act.
+    reads, writes: paths such as "agents/people/stage"; in `reads` a prefix stands for all below.
+    learnable: parameters by name, which calibration changes. A parameter of shape (L, 1) is a
+    series of any length, for a model that repeats its last entry. A "/" in a name puts another
+    name than the substep's before it in the parameter's path.
+
+    Every runner works with a copy of its own.
+    """
+
+    name: str = ""
+    populations: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+
+    def __init__(self, **learnable: Tensor | float) -> None:
+        self.name = self.name or _snake_case(type(self).__name__)
+        self.learnable: dict[str, Tensor] = {
+            name: value if isinstance(value, Tensor) else torch.tensor(float(value))
+            for name, value in learnable.items()
+        }
+
+    def parameter(self, name: str) -> Tensor:
+        """A learnable tensor as it stands now.
+
+        Raises: SubstepError for a name that was not given to `__init__`.
+        """
+        try:
+            return self.learnable[name]
+        except KeyError:
+            raise SubstepError(
+                f"substep {self.name!r} has no parameter {name!r}{nearest(name, self.learnable)}"
+            ) from None
+
+    def observe(self, state: StateView) -> Mapping[str, Any]:  # noqa: ARG002
+        """What the agents see."""
+        return {}
+
+    def act(
+        self,
+        state: StateView,  # noqa: ARG002
+        observation: Mapping[str, Any],
+    ) -> Mapping[str, Any]:
+        """What the agents decide to do, given what they see; all that they see if not written."""
+        return observation
+
+    @abstractmethod
+    def transition(self, state: StateView, action: Mapping[str, Any]) -> Mapping[str, Tensor]:
+        """What becomes of the state: a new tensor for every path in `writes`."""
+
+    def run(self, state: StateView) -> Mapping[str, Tensor]:
+        """One round; returns what `transition` does."""
+        return self.transition(state, self.act(state, self.observe(state)))
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def check_results(substep: Substep, results: object, state: State) -> None:
+    """Hold a substep to its declaration: every path it writes, with its shape and kind of numbers.
+
+    Raises: SubstepError, naming the substep and the path.
+    """
+    who = f"substep {substep.name!r}"
+    if not isinstance(results, Mapping):
+        raise SubstepError(
+            f"{who}: transition returned {type(results).__qualname__}; expected a dict from each "
+            f"path in `writes` to a tensor: {', '.join(substep.writes)}"
+        )
+    for path in results:
+        if path not in substep.writes:
+            hint = nearest(str(path), substep.writes)
+            raise SubstepError(f"{who} writes {path!r} without declaring it in `writes`{hint}")
+    for path in substep.writes:
+        if path not in results:
+            raise SubstepError(
+                f"{who} declares to write {path!r} and did not return it; return what it was, "
+                "state[path], where nothing changes"
+            )
+        _check_value(f"{who}: {path!r}", results[path], state.slots[path])
+
+
+def _check_value(where: str, value: object, slot: Slot) -> None:
+    if not isinstance(value, Tensor):
+        raise SubstepError(f"{where}: expected a tensor, got {type(value).__qualname__}")
+    expected = slot.home.shape[:-1] if slot.is_series else slot.home.shape
+    if value.shape != expected:
+        what = "today's value of a series" if slot.is_series else "a tensor"
+        raise SubstepError(
+            f"{where}: expected {what} of shape {tuple(expected)}, got {tuple(value.shape)}"
+        )
+    if not torch.can_cast(value.dtype, slot.home.dtype):
+        raise SubstepError(
+            f"{where}: expected {slot.home.dtype}, got {value.dtype}, whose values would be cut; "
+            f"convert it with .to({slot.home.dtype}), or declare the value as {value.dtype}"
+        )
+    if value.device != slot.home.device:
+        raise SubstepError(
+            f"{where}: expected a tensor on {slot.home.device}, got one on {value.device}; "
+            "create tensors with device=state.device"
+        )

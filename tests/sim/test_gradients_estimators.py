@@ -1,0 +1,133 @@
+"""The other estimators, what they share, and how a gradient reaches tensors."""
+
+import numpy as np
+import pytest
+import torch
+
+from hotloop.errors import SettingError, ShapeError
+from hotloop.sim.gradient import (
+    ESTIMATORS,
+    Estimator,
+    Flips,
+    Relaxed,
+    Score,
+    SpreadProblem,
+    SpreadStart,
+    StraightThrough,
+    attach,
+    default_estimator,
+    estimator,
+    simulate,
+)
+from hotloop.sim.network import PeriodicNetwork
+from support.spreads import exact_gradient, few, mean_gradient, town
+
+# Cycles, and edges both ways: nothing of a tree.
+KNOT = few([(0, 1), (0, 2), (1, 2), (2, 1), (2, 3), (3, 1), (3, 4), (4, 2)], 5)
+PROBLEM = SpreadProblem(KNOT, np.array([1.0, 1.6, 0.7]), 0.3, 6)
+RUNS = 1500
+
+
+def test_flips_have_no_bias_on_any_network() -> None:
+    mean, error = mean_gradient(Flips(count=2), PROBLEM, RUNS)
+    assert (np.abs(mean - exact_gradient(PROBLEM, np.ones(6))) < 4 * error + 1e-4).all()
+
+
+def test_score_function_has_no_bias_on_any_network() -> None:
+    pairs = [PROBLEM.at(seeds=tuple(range(s, s + 10))) for s in range(0, 10 * RUNS, 10)]
+    found = np.array([Score().vjp(p, np.ones(6), np.zeros(6))[0] for p in pairs]) / 10
+    error = found.std(0, ddof=1) / np.sqrt(RUNS)
+    assert (np.abs(found.mean(0) - exact_gradient(PROBLEM, np.ones(6))) < 4 * error + 1e-4).all()
+
+
+def test_score_function_needs_two_runs() -> None:
+    with pytest.raises(SettingError, match="two runs"):
+        Score().vjp(PROBLEM, np.ones(6), np.zeros(6))
+
+
+def test_cutting_the_chain_loses_what_infections_lead_to() -> None:
+    problem = SpreadProblem(town(2_000, 8_000, 40), np.full(3, 4.75), 0.1, 21)
+    kept, _ = mean_gradient(StraightThrough(), problem, 4)
+    cut, _ = mean_gradient(StraightThrough(chain=False), problem, 4)
+    assert cut[0] < 0.5 * kept[0]
+    assert cut[2] == pytest.approx(kept[2], rel=0.15)  # too late to lead to anything
+
+
+def test_a_cooler_relaxation_is_nearer_to_the_simulation() -> None:
+    problem = SpreadProblem(town(2_000, 8_000, 40), np.full(3, 4.75), 0.1, 14, (1,))
+    hard = StraightThrough().vjp(problem, np.ones(14), np.zeros(14))[0]
+    warm, cool = (
+        np.abs(Relaxed(t).vjp(problem, np.ones(14), np.zeros(14))[0] - hard).sum()
+        for t in (1.0, 0.3)
+    )
+    assert cool < warm
+    assert Relaxed.annealed(0.0).temperature == 1.0
+    assert Relaxed.annealed(1.0).temperature == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_every_estimator_gives_the_same_bits_again(name: str) -> None:
+    problem = PROBLEM.at(seeds=(1, 2))
+    first, second = (estimator(name).vjp(problem, np.ones(6), np.ones(6)) for _ in range(2))
+    assert (first[0] == second[0]).all()
+    assert first[1] == second[1]
+    assert first[0].shape == (3,)
+
+
+def test_attached_counts_keep_their_values_and_gain_a_gradient() -> None:
+    problem = PROBLEM.at(seeds=(1, 2))
+    runs = simulate(problem)
+    rate = torch.tensor([[1.0], [1.6], [0.7]], requires_grad=True)
+    mortality = torch.tensor([0.3], requires_grad=True)
+    counts = torch.from_numpy(runs.infected), torch.from_numpy(runs.deaths)
+    infected, deaths = attach(*counts, rate, mortality, problem, estimator("message_passing"))
+    assert (infected == counts[0]).all()
+    assert (deaths == counts[1]).all()
+    (infected[0].sum() * 2 + deaths.sum()).backward()
+    weights = np.array([[2.0] * 6, [0.0] * 6]), np.ones((2, 6))
+    by_rate, by_mortality = estimator("message_passing").vjp(problem, *weights)
+    np.testing.assert_allclose(rate.grad[:, 0], by_rate, rtol=1e-6)
+    np.testing.assert_allclose(mortality.grad, [by_mortality], rtol=1e-6)
+
+
+def test_one_run_is_attached_without_a_dimension_of_runs() -> None:
+    run = simulate(PROBLEM)
+    rate = torch.tensor(PROBLEM.rate, requires_grad=True)
+    mortality = torch.tensor(0.3)
+    counts = torch.from_numpy(run.infected[0]), torch.from_numpy(run.deaths[0])
+    infected, _ = attach(*counts, rate, mortality, PROBLEM, estimator("expected"))
+    infected.sum().backward()
+    assert rate.grad.shape == (3,)
+
+
+def test_unknown_names_are_told_their_nearest() -> None:
+    with pytest.raises(SettingError, match="did you mean 'message_passing'"):
+        estimator("mesage_passing")
+    given: Estimator = Flips(3)
+    assert estimator(given) is given
+
+
+def test_the_default_depends_on_whether_contacts_go_both_ways() -> None:
+    assert KNOT.both_ways == 2 / 8
+    assert default_estimator(KNOT).name == "flips"
+    assert default_estimator(town(2_000, 8_000, 40)).name == "message_passing"
+
+
+def test_misfits_say_what_was_expected() -> None:
+    with pytest.raises(ShapeError, match=r"expected \(1, 6\) or \(6,\)"):
+        estimator("expected").vjp(PROBLEM, np.ones(5), np.zeros(6))
+    with pytest.raises(ShapeError, match="infected_time"):
+        SpreadProblem(KNOT, PROBLEM.rate, 0.3, 6, (0,), np.zeros((2, 5), np.int16))
+    with pytest.raises(SettingError, match="rate"):
+        SpreadProblem(KNOT, np.array([1.0, np.nan]), 0.3, 6)
+    with pytest.raises(SettingError, match="mortality"):
+        SpreadProblem(KNOT, PROBLEM.rate, 1.3, 6)
+    with pytest.raises(ShapeError, match="group"):
+        replaced(group=np.zeros(4, np.uint8))
+    with pytest.raises(SettingError, match="PeriodicNetwork"):
+        replaced(network=PeriodicNetwork([KNOT.network]))
+
+
+def replaced(**changes: object) -> SpreadStart:
+    fields = {name: getattr(KNOT, name) for name in KNOT.__dataclass_fields__}
+    return SpreadStart(**{**fields, **changes})
