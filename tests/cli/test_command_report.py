@@ -134,8 +134,8 @@ def test_a_file_that_is_not_there_gives_one_sentence(hotloop: Callable, tmp_path
 def test_a_run_of_a_verb_we_do_not_know_gives_one_sentence(
     hotloop: Callable, good: Path, tmp_path: Path
 ) -> None:
-    other = rewritten(good, tmp_path / "other.run", verb="simulate")
-    check_refused(hotloop, other, "simulate")
+    other = rewritten(good, tmp_path / "other.run", verb="optimize")
+    check_refused(hotloop, other, "optimize")
 
 
 def test_a_run_without_its_samples_gives_one_sentence(hotloop: Callable, tmp_path: Path) -> None:

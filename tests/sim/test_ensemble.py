@@ -14,7 +14,7 @@ from hotloop.sim import Column, Executor, LoadPopulation, Model, Series, Substep
 from hotloop.sim import ensemble as ensemble_module
 from hotloop.sim.ensemble import Plan, RayPlacement, even_batch, parts, run_ensemble
 
-MODEL = covid.model(CovidSettings(num_steps=30))
+MODEL = covid.model(CovidSettings(num_steps=30, exposed_share=0.05))
 SICK = "agents/people/sick"
 R2 = "initializer.transition_function.0.new_transmission.learnable_args.R2"
 
@@ -141,7 +141,7 @@ def test_memory_decides_the_batch(batched, population, monkeypatch):
 
 def test_a_batch_that_cannot_fit_is_refused(population):
     with pytest.raises(CapacityError, match="out of memory"):
-        run_ensemble(MODEL, population, replicates=10**9, batch=10**9, series=())
+        run_ensemble(MODEL, population, replicates=10**7, batch=10**7, series=())
 
 
 def test_progress_is_told():

@@ -8,6 +8,7 @@ import threading
 import time
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import cloudpickle
 import numpy as np
@@ -36,7 +37,7 @@ pytestmark = [
 # The workers know this module by value: they do not have it.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-MODEL = covid.model(CovidSettings(num_steps=25))
+MODEL = covid.model(CovidSettings(num_steps=25, exposed_share=0.05))
 SMALL = RayPlacement(num_cpus=1)
 
 
@@ -73,12 +74,8 @@ class Slow(Substep):
         time.sleep(self.seconds)
         if self.fails is not None and self.fails in state.seeds.tolist():
             raise ValueError("planted")
-        if (
-            self.marker is not None
-            and 7 in state.seeds.tolist()
-            and not os.path.exists(self.marker)
-        ):
-            open(self.marker, "w").close()
+        if self.marker is not None and 7 in state.seeds.tolist() and not Path(self.marker).exists():
+            Path(self.marker).touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return {"environment/draws": state.uniform(0, "people").sum(-1).float()}
 
@@ -135,9 +132,14 @@ def test_equals_a_run_here_bit_for_bit(here, population):
     assert [done for done, _ in told] == sorted({done for done, _ in told})
     assert runs.batch == 2  # eight batches for each of two workers
     await_no_workers()
+
+
+@pytest.mark.slow
+def test_batches_change_no_bit(here, population):
     equal(run_ensemble(MODEL, population, replicates=20, seed=2, batch=9, backend="ray"), here)
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_changes_nothing(tmp_path, caplog):
     expected = run_ensemble(slow(), replicates=12, batch=12)
     marker = tmp_path / "died"
@@ -157,6 +159,7 @@ def test_a_worker_that_dies_changes_nothing(tmp_path, caplog):
     await_no_workers()
 
 
+@pytest.mark.slow
 def test_an_error_of_the_model_comes_home():
     with pytest.raises(ValueError, match="planted") as caught:
         run_ensemble(slow(fails=5), replicates=8, batch=2, backend="ray", ray=SMALL)
@@ -166,6 +169,7 @@ def test_an_error_of_the_model_comes_home():
     await_no_workers()
 
 
+@pytest.mark.slow
 def test_an_interrupt_leaves_no_worker():
     def interrupt(_done, _total):
         threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -182,7 +186,11 @@ def test_refuses_what_the_cluster_does_not_have():
         run_ensemble(slow(), replicates=2, backend="ray", ray=RayPlacement(num_cpus=64))
     with pytest.raises(SettingError, match="num_gpus"):
         run_ensemble(slow(), replicates=2, backend="ray", device="cuda")
-    taken = ray.remote(num_cpus=2)(time.sleep).remote(1000)
+
+
+@pytest.mark.slow
+def test_says_that_there_is_no_place():
+    taken = ray.remote(num_cpus=2)(lambda: time.sleep(1000)).remote()
     time.sleep(0.5)
     with pytest.raises(WorkerError, match="none of 2 workers has a place after 1 s"):
         run_ensemble(

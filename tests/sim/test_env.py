@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hotloop.envs.conformance import ConformanceSettings, check
 from hotloop.envs.process import ProcessVectorEnv
 from hotloop.errors import SettingError, ShapeError, StateError
+from hotloop.learn import ppo
 from hotloop.loop.state import Snapshot
 from hotloop.models.covid import CovidSettings
 from hotloop.models.covid import model as covid_model
@@ -313,6 +314,82 @@ def test_a_collector_fills_fragments_of_it():
     assert fragment.episodes == 8
     assert fragment.truncated.sum() == 8
     envs.close()
+
+
+@pytest.fixture
+def env_id():
+    """The covid env under an id of Gymnasium's."""
+    name = "HotloopCovid-v0"
+    gymnasium.register(
+        name,
+        entry_point="hotloop.models.covid.env:covid_env",
+        vector_entry_point="hotloop.models.covid.env:covid_vector_env",
+        kwargs={"population": 2_000, "threads": 1},
+    )
+    yield name
+    del gymnasium.registry[name]
+
+
+def test_gymnasium_makes_it_by_its_id(env_id):
+    envs = gymnasium.make_vec(env_id, num_envs=3, autoreset_mode="same_step")
+    one = gymnasium.make(env_id)
+    obs, _ = envs.reset(seed=5)
+    assert np.array_equal(one.reset(seed=6)[0], obs[1])
+    action = envs.action_space.sample()
+    assert np.array_equal(one.step(action[1])[0], envs.step(action)[0][1])
+    for made in (envs, one):
+        made.close()
+
+
+@pytest.mark.gpu
+def test_a_gpu_sees_the_same_epidemics():
+    results = []
+    for device in ("cpu", "cuda"):
+        envs = covid_envs(num_envs=16, device=device)
+        seen = rollout(envs, sampled(envs, 3), 7)
+        again = rollout(envs, sampled(envs, 3), 7)
+        assert_same(seen, again)
+        results.append(np.array([obs[:, :5] for obs, *_ in seen[1:]]))
+        envs.close()
+    # The same draws; an exponential may differ in its last bit, and turn a rare decision.
+    assert np.allclose(*results, atol=0.02)
+    assert np.allclose(results[1].sum(-1), 1)
+
+
+@pytest.mark.slow
+def test_ppo_learns_when_to_isolate(env_id):
+    """Better than doing nothing, than closing all, and than the best that never changes."""
+    settings = ppo.PPOSettings(
+        *(env_id, 1, 40_000, 16, 24),
+        learning_rate=2e-3,
+        gamma=0.9,
+        clip=0.2,
+        hidden_size=32,
+        entropy_weight=0.02,
+    )
+    learner = ppo.PPO(settings)
+    learner.envs.close()
+    make = partial(covid_vector_env, 2_000, autoreset_mode="same_step", threads=1)
+    envs = learner.envs = make(16)
+    learner.progress.obs = envs.reset(seed=1)[0]
+    while learner.progress.env_steps < settings.total_steps:
+        learner.iterate()
+    judge = make(64)
+
+    def mean_return(policy):
+        obs, total = judge.reset(seed=10**6)[0], 0.0
+        for _ in range(12):
+            obs, reward, *_ = judge.step(policy(obs))
+            total += reward.mean()
+        return total
+
+    constant = [
+        mean_return(lambda obs, action=action: np.tile(action, (len(obs), 1)))
+        for action in ((0, 0), (1, 2), (0, 1), (1, 1), (0, 2), (1, 0))
+    ]
+    assert mean_return(learner.policy.greedy) > max(constant) + 0.3
+    for made in (envs, judge):
+        made.close()
 
 
 # --- what is refused ----------------------------------------------------------------------------

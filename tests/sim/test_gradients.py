@@ -50,7 +50,7 @@ def weights(steps: int) -> np.ndarray:
     return np.cos(np.arange(steps)) + 0.5
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(problems())
 def test_adjoint_along_a_run_equals_automatic_differentiation(problem: SpreadProblem) -> None:
     weight = weights(problem.steps)
@@ -62,7 +62,7 @@ def test_adjoint_along_a_run_equals_automatic_differentiation(problem: SpreadPro
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(problems())
 def test_adjoint_of_the_expected_model_equals_automatic_differentiation(
     problem: SpreadProblem,
@@ -108,7 +108,7 @@ def test_expected_model_is_exact_on_a_directed_tree() -> None:
 
 
 def test_message_passing_has_no_bias_on_a_directed_tree() -> None:
-    runs = 3000
+    runs = 1500
     found = gradients(MessagePassing(), TREE_PROBLEM, runs)
     error = found.std(0) / np.sqrt(runs)
     exact = exact_gradient(TREE_PROBLEM, np.ones(6))

@@ -25,7 +25,7 @@ from support.spreads import exact_gradient, few, mean_gradient, town
 # Cycles, and edges both ways: nothing of a tree.
 KNOT = few([(0, 1), (0, 2), (1, 2), (2, 1), (2, 3), (3, 1), (3, 4), (4, 2)], 5)
 PROBLEM = SpreadProblem(KNOT, np.array([1.0, 1.6, 0.7]), 0.3, 6)
-RUNS = 1500
+RUNS = 600
 
 
 def test_flips_have_no_bias_on_any_network() -> None:

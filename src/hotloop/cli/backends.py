@@ -71,7 +71,7 @@ def measure_backends(target: str, settings: SweepSettings, *, json: bool, save: 
 def _expect_env_id(target: str) -> None:
     place, colon, name = target.partition(":")
     if ".py" in (Path(target).suffix, Path(place).suffix) or (colon and place in ENGINES):
-        near = f"; did you mean {name!r}?" if place in ENGINES else ""
+        near = f"; did you mean {name!r}?" if place == "ppo" else ""
         raise SettingError(
             f"--backends: expected the id of a Gymnasium env as the target, such as CartPole-v1, "
             f"got {target!r}, which names a loop{near}"

@@ -1,15 +1,19 @@
 """The command line: one file per verb, loaded when it is called."""
 
 import importlib
+import importlib.util
 import sys
 
 VERBS = {
     "benchmark": "how fast is it, and where does the time go?",
     "simplify": "how fast could it be, and what holds it back?",
     "train": "train a learner of hotloop's own, such as ppo:CartPole-v1",
+    "simulate": "how does a disease spread through a population, and how sure is that?",
+    "calibrate": "which parameters make a simulation meet the counts of each day?",
     "report": "draw saved runs again, in the terminal or as a page",
     "doctor": "what can this machine measure?",
 }
+NEED_TORCH = ("train", "simulate", "calibrate")
 
 USAGE = """\
 usage: hotloop VERB [options]
@@ -20,6 +24,7 @@ How fast your training loop is, how fast it could be, and what holds it back.
 
 A TARGET is one of
   ppo:CartPole-v1     a loop of hotloop's own, on any Gymnasium environment
+  covid:astoria       a simulation of hotloop's own, on any population
   file.py:function    a function of yours that returns a hotloop.Loop
   module:function     the same, importable
   script.py           a script of yours, as it stands (arguments after --)
@@ -48,6 +53,9 @@ def main(arguments: list[str] | None = None) -> int:
         hint = f"; did you mean {near[0]!r}?" if near else "."
         print(f"hotloop: no verb {verb!r}{hint} It knows: {', '.join(VERBS)}", file=sys.stderr)
         return 2
+    if verb in NEED_TORCH and importlib.util.find_spec("torch") is None:
+        print(f"hotloop: {verb} needs torch: pip install 'hotloop[torch]'", file=sys.stderr)
+        return 1
     from hotloop.cli.guard import guarded, leave
 
     code = guarded(lambda: int(importlib.import_module(f"hotloop.cli.{verb}").run(arguments[1:])))

@@ -17,7 +17,11 @@ from hotloop.report.console import (
     print_simplify,
     print_train,
 )
+from hotloop.report.console_curves import print_calibrate, print_simulate
+from hotloop.report.curves import fitted, simulated
 from hotloop.simplify.verdict import judge_run
+
+_DRAWN = ("benchmark", "backends", "simplify", "train", "simulate", "calibrate")
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ def run(arguments: list[str]) -> int:
         console.print(f"report written: {path.resolve()}", highlight=False, soft_wrap=True)
         return 0
     for path, saved in zip(options.runs, runs, strict=True):
-        if saved.verb not in ("benchmark", "backends", "simplify", "train"):
+        if saved.verb not in _DRAWN:
             raise RunError(f"{path} is a {saved.verb} run, which this version cannot draw")
         if not saved.arrays:
             raise RunError(f"{path} has no samples in it")
@@ -62,6 +66,10 @@ def run(arguments: list[str]) -> int:
             print_simplify(console, judge_run(saved)[0], saved)
         elif saved.verb == "backends":
             print_backends(console, compare_backends(saved), saved)
+        elif saved.verb == "simulate":
+            print_simulate(console, simulated(saved), saved, charts=True)
+        elif saved.verb == "calibrate":
+            print_calibrate(console, fitted(saved), saved, charts=True)
         else:
             print_train(console, saved)
     benchmarks = [(saved, summarize(saved)) for saved in runs if saved.verb == "benchmark"]
@@ -77,4 +85,8 @@ def _content(saved: Run) -> object:
         return judge_run(saved)[0]
     if saved.verb == "backends":
         return compare_backends(saved)
+    if saved.verb == "simulate":
+        return simulated(saved)
+    if saved.verb == "calibrate":
+        return fitted(saved)
     return content(saved)

@@ -12,8 +12,10 @@ from types import ModuleType
 from hotloop.errors import TargetError
 from hotloop.loop.loop import Loop
 
-ENGINES = ("ppo",)
-KINDS = "A target is ppo:CartPole-v1, file.py:function, module:function, or script.py"
+ENGINES = ("ppo", "covid")
+KINDS = (
+    "A target is ppo:CartPole-v1, covid:astoria, file.py:function, module:function, or script.py"
+)
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,12 @@ def resolve(target: str) -> Loop | Script:
                 raise TargetError(f"{target}: no such script{_near_file(path)}")
             return Script(path.resolve())
         raise TargetError(f"{target!r} is no target. {KINDS}")
+    if place == "covid":
+        from hotloop.models import covid
+        from hotloop.sim import Executor
+        from hotloop.sim.loop import loop as simulation
+
+        return simulation(Executor(covid, name), name=target)
     if place in ENGINES:
         from hotloop.learn.ppo import PPOSettings, loop
 

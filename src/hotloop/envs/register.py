@@ -2,6 +2,7 @@
 
 gymnasium.make_vec("hotloop/Vec-v0", num_envs=8, env_id="CartPole-v1", backend="process")
 gymnasium.make_vec("hotloop/CartPole-v1", num_envs=1024)
+gymnasium.make_vec("hotloop/Covid-v0", num_envs=64, population=5000)
 """
 
 from typing import Any
@@ -14,7 +15,7 @@ _CARTPOLE_STEPS = 500
 
 
 def register() -> None:
-    """Register `hotloop/Vec-v0`, any env on any engine, and `hotloop/CartPole-v1`, a native one.
+    """Register `hotloop/Vec-v0`, any env on any engine, and the native ones of this package.
 
     Idempotent: Gymnasium calls it where this package is installed as its plugin.
     """
@@ -28,6 +29,12 @@ def register() -> None:
         entry_point="gymnasium.envs.classic_control.cartpole:CartPoleEnv",
         vector_entry_point="hotloop.envs.cartpole:CartPoleVectorEnv",
         max_episode_steps=_CARTPOLE_STEPS,
+    )
+    # By name: envs stand below the models and do not import them.
+    gymnasium.register(
+        id="hotloop/Covid-v0",
+        entry_point="hotloop.models.covid.env:covid_env",
+        vector_entry_point="hotloop.models.covid.env:covid_vector_env",
     )
 
 

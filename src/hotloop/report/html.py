@@ -18,11 +18,13 @@ from hotloop.loop.host import describe
 from hotloop.loop.run import Run
 from hotloop.report.sections.backends import backends_section
 from hotloop.report.sections.benchmark import benchmark_section, compared_rows
+from hotloop.report.sections.curves import calibrate_section, simulate_section
 from hotloop.report.sections.section import Section
 from hotloop.report.sections.simplify import simplify_section
 from hotloop.report.sections.train import train_section
 
-_VERBS = ("simplify", "benchmark", "backends", "train")  # the order of the story
+# The order of the story.
+_VERBS = ("simplify", "benchmark", "backends", "train", "simulate", "calibrate")
 
 
 def write_html(runs: Sequence[Run], path: Path) -> Path:
@@ -90,4 +92,8 @@ def _section(key: str, run: Run, runs: Sequence[Run], colours: Mapping[str, int]
         return benchmark_section(key, run, colours)
     if run.verb == "backends":
         return backends_section(key, run)
+    if run.verb == "simulate":
+        return simulate_section(key, run)
+    if run.verb == "calibrate":
+        return calibrate_section(key, run)
     return train_section(key, run)

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hotloop.sim.config import load_model
+    from hotloop.sim.ensemble import RayPlacement, run_ensemble
+    from hotloop.sim.env import SimulationEnv, SimulationVectorEnv, Task
     from hotloop.sim.executor import DataLoader, Executor, LoadPopulation
+    from hotloop.sim.grid import Message, UniformGrid
     from hotloop.sim.model import Column, FromColumn, FromEdges, Model, Series
     from hotloop.sim.network import Network, PeriodicNetwork, RandomContacts
     from hotloop.sim.population import Population
@@ -27,6 +30,7 @@ _PLACES = {
     "Executor": "executor",
     "FromColumn": "model",
     "FromEdges": "model",
+    "Message": "grid",
     "LoadPopulation": "executor",
     "Model": "model",
     "Network": "network",
@@ -34,12 +38,18 @@ _PLACES = {
     "Population": "population",
     "RandomContacts": "network",
     "Record": "record",
+    "RayPlacement": "ensemble",
     "Runner": "runner",
     "Series": "model",
+    "SimulationEnv": "env",
+    "SimulationVectorEnv": "env",
     "State": "state",
     "StateView": "state",
     "Substep": "substep",
+    "Task": "env",
+    "UniformGrid": "grid",
     "load_model": "config",
+    "run_ensemble": "ensemble",
 }
 
 __all__ = [
@@ -49,18 +59,25 @@ __all__ = [
     "FromColumn",
     "FromEdges",
     "LoadPopulation",
+    "Message",
     "Model",
     "Network",
     "PeriodicNetwork",
     "Population",
     "RandomContacts",
+    "RayPlacement",
     "Record",
     "Runner",
     "Series",
+    "SimulationEnv",
+    "SimulationVectorEnv",
     "State",
     "StateView",
     "Substep",
+    "Task",
+    "UniformGrid",
     "load_model",
+    "run_ensemble",
 ]
 
 

@@ -221,7 +221,7 @@ def take(runs: EnsembleRuns, rows: slice, counted: Mapping[str, Array]) -> int:
     """Write a batch's series into their rows; returns how many replicates it had."""
     for name, values in counted.items():
         runs.series[name][rows] = values
-    return rows.stop - rows.start
+    return int(rows.stop - rows.start)
 
 
 def sized(plan: Plan, size: int) -> Plan:

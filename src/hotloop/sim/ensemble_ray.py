@@ -7,18 +7,20 @@ was lost with a worker or a node runs again on another.
 """
 
 import logging
+import re
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import ray
 import torch
 from ray.exceptions import RayError, RayTaskError
 
 from hotloop.envs.ray_crew import actor_options, capacity, death, start_ray
-from hotloop.errors import SettingError, WorkerError
+from hotloop.errors import ConfigError, SettingError, WorkerError
 from hotloop.populations.data import PopulationData
 from hotloop.sim.ensemble import (
     Array,
@@ -63,8 +65,8 @@ class _Shipped:
 class _Actor:
     """The worker's end: one runner, made with the first batch."""
 
-    def __init__(self, plan: Plan, shipped: _Shipped | None) -> None:
-        self._plan, self._shipped = plan, shipped
+    def __init__(self, pickled: bytes, shipped: _Shipped | None) -> None:
+        self._pickled, self._shipped = pickled, shipped
         self._batches: Batches | None = None
 
     def place(self) -> None:
@@ -73,10 +75,11 @@ class _Actor:
     def run(self, seeds: list[int]) -> dict[str, Array]:
         """The series of these replicates."""
         if self._batches is None:
-            torch.set_num_threads(self._plan.options["threads"])
+            plan: Plan = cloudpickle.loads(self._pickled)
+            torch.set_num_threads(plan.options["threads"])
             shipped = self._shipped
             loader = None if shipped is None else LoadPopulation(shipped.unpacked())
-            self._batches = Batches(self._plan, loader)
+            self._batches = Batches(plan, loader)
         return self._batches.run(seeds)
 
 
@@ -129,7 +132,7 @@ class _Crew:
         runs: EnsembleRuns,
         on_progress: Progress | None,
     ) -> None:
-        self._plan = ray.put(plan)
+        self._plan = ray.put(_pickled(plan))
         self._population = None if loader is None else ray.put(_Shipped.of(loader.data))
         self._make: Any = ray.remote(**options)(_Actor)
         self._placement, self._runs, self._on_progress = placement, runs, on_progress
@@ -229,11 +232,23 @@ def _memory_each(asked: Mapping[str, Any]) -> float:
     return float(min(each)) if len(each) > 1 else float(PROCESS_BYTES)
 
 
+def _pickled(plan: Plan) -> bytes:
+    try:
+        return cloudpickle.dumps(plan, protocol=5)  # type: ignore[no-any-return]
+    except Exception as error:
+        raise ConfigError(
+            f"model {plan.model.name!r}: expected one that can be sent to another machine, got one "
+            f"that cannot be pickled: {error}; let its substeps hold numbers and arrays, not "
+            "files, locks or devices"
+        ) from error
+
+
 def _cause(error: RayTaskError, rows: slice | None) -> BaseException:
     cause = error.cause if isinstance(error.cause, BaseException) else error
     if rows is not None:
         cause.add_note(f"in the worker of replicates {_named(rows)}")
-    cause.add_note(f"\nIn the worker:\n{error.traceback_str}")
+    plain = re.sub(r"\x1b\[[\d;]*m", "", str(error))  # without Ray's colours
+    cause.add_note(f"\nIn the worker:\n{plain}")
     return cause
 
 

@@ -1,7 +1,7 @@
 """A simulation as a loop that can be measured, with its substeps, or its program, as stages."""
 
 from hotloop.errors import SettingError
-from hotloop.loop import Loop
+from hotloop.loop import Loop, stage
 from hotloop.sim.executor import Executor
 from hotloop.sim.runner import Runner
 
@@ -23,9 +23,11 @@ def loop(of: Executor | Runner, *, steps: int | None = None, name: str | None = 
     runner.init()
     units = count * (runner.settings.replicates or 1) * sum(runner.state.sizes.values())
 
+    reset = stage("reset", runner.reset)  # without it there is nothing to step: never replaced
+
     def iterate() -> int:
         if runner.state.step + count > runner.num_steps:
-            runner.reset()
+            reset()
         runner.step(count)
         return units
 

@@ -256,8 +256,18 @@ def numbers(value: Tensor) -> np.ndarray[Any, Any]:
 
 
 def one_run(column: Tensor) -> Tensor:
-    """A column (N,) that is the same in every replicate, because no substep writes it."""
-    return column if column.dim() == 1 else column[0]
+    """A column (N,), which must be the same in every replicate.
+
+    Raises: SettingError if it is not.
+    """
+    if column.dim() == 1:
+        return column
+    if column.stride(0) != 0 and not bool((column == column[:1]).all()):
+        raise SettingError(
+            "a fused spread shares the columns that no substep writes between its replicates, and "
+            "one of them differs; give all replicates the same values, or run with fused=False"
+        )
+    return column[0]
 
 
 def _is_static(network: AnyNetwork) -> bool:

@@ -16,6 +16,7 @@ from hotloop.models.covid.model import POPULATION, CovidSettings, model
 from hotloop.sim.env import SimulationEnv, SimulationVectorEnv, Task
 from hotloop.sim.state import State
 
+HALF_SEEN = 10.0  # infections or deaths per 1000 that an observation shows as 1/2
 SCHOOL_AGE = 0  # code of those up to 19
 DEFAULT_AGENTS, DEFAULT_DAYS, DEFAULT_WILLINGNESS = 5_000, 84, 0.6
 
@@ -57,9 +58,9 @@ class ClosureTask(Task):
     """Keep infections and deaths low without keeping everything closed.
 
     Action: (schools closed 0 or 1, isolation level). Observation (9,) float32, all 0 to 1: shares
-    of the population in each stage; the square roots of the shares infected and dead since the
-    last decision, so that 1 in 1000 is seen as well as 100; the school decision and the isolation
-    that hold now. Reward: minus what the days since the last decision cost, see `ClosureSettings`.
+    of the population in each stage; x / (x + 10) of the x per 1000 infected and dead since the last
+    decision, so that 1 is seen as well as 100; the school decision and the isolation that hold.
+    Reward: minus what the days since the last decision cost, see `ClosureSettings`.
     """
 
     def __init__(self, settings: ClosureSettings | None = None) -> None:
@@ -81,12 +82,11 @@ class ClosureTask(Task):
         """See the class."""
         stage: Tensor = state[f"agents/{POPULATION}/disease_stage"]
         last = slice(max(0, state.step - self.steps_per_action), state.step)
-        counts = torch.cat([_stage_counts(stage), torch.stack(_totals(state, last), -1)], -1)
-        shares = counts / stage.shape[-1]
-        shares[:, len(disease.STAGES) :].sqrt_()
+        shares = _stage_counts(stage) / stage.shape[-1]
+        per_1000 = torch.stack(_totals(state, last), -1) * (1000 / stage.shape[-1])
         closed = state["environment/contact_factor"][:, SCHOOL_AGE] < 1
         now = torch.stack([closed.to(shares.dtype), state["environment/isolating"]], -1)
-        return torch.cat([shares, now], -1).to(torch.float32)
+        return torch.cat([shares, per_1000 / (per_1000 + HALF_SEEN), now], -1).to(torch.float32)
 
     def reward(self, state: State, actions: NDArray[Any], first_step: int) -> Tensor:
         """Minus the cost of the days since the last decision, float64."""

@@ -57,17 +57,12 @@ class SpreadDifferentiator:
 
     def begin(self, first_step: int) -> None:
         """Keep the columns as they are: the gradient is that of the steps from here."""
-        transmission, state = self._transmission, self._state
-
-        def rows(path: str) -> np.ndarray:
-            column: Tensor = state[path]
-            return column.detach().cpu().reshape(-1, column.shape[-1]).numpy().copy()
-
+        transmission = self._transmission
         self._begin = _Begin(
             first_step,
-            rows(transmission.stage),
-            rows(transmission.infected_time),
-            rows(transmission.next_time),
+            self._rows(transmission.stage),
+            self._rows(transmission.infected_time),
+            self._rows(transmission.next_time),
             self._contact(),
             self._isolating(),
         )
@@ -123,7 +118,10 @@ class SpreadDifferentiator:
             float(begin.isolating[of_run]),
         )
         start = self._same_start(start)
-        return SpreadProblem(start, numbers(rate), float(numbers(mortality)), steps, seeds)
+        return SpreadProblem(
+            start, numbers(rate), float(numbers(mortality)), steps, seeds,
+            self._infected_time()[run : run + len(seeds)],
+        )  # fmt: skip
 
     def _same_start(self, start: SpreadStart) -> SpreadStart:
         """The start before this one where they are equal: it holds the network's layout."""
@@ -144,6 +142,14 @@ class SpreadDifferentiator:
             and mortality.dim() == 0
             and all((c == c[:1]).all() for c in (*columns, *controls))
         )
+
+    def _infected_time(self) -> np.ndarray:
+        """Of the runs as they are now, (R, N): with the start it says all about them."""
+        return self._rows(self._transmission.infected_time)
+
+    def _rows(self, path: str) -> np.ndarray:
+        column: Tensor = self._state[path]
+        return column.detach().cpu().reshape(-1, column.shape[-1]).numpy().copy()
 
     def _contact(self) -> np.ndarray | None:
         path = self._transmission.contact

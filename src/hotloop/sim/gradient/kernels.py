@@ -117,7 +117,7 @@ def values(step: int, pairs: Pairs, tables: Tables, later: Array, block: Array, 
     """
     steps, span = tables.drop.shape[1], tables.drop.shape[2] - 1
     out[:] = tables.value[step]
-    days = min(span, steps - 1 - step)
+    days, pair_agent = min(span, steps - 1 - step), pairs.pair_agent
     if days < 1:
         return
     for kind in range(len(pairs.kind_ptr) - 1):
@@ -125,8 +125,8 @@ def values(step: int, pairs: Pairs, tables: Tables, later: Array, block: Array, 
         for begin in range(pairs.kind_ptr[kind], pairs.kind_ptr[kind + 1], BLOCK):
             end = min(begin + BLOCK, pairs.kind_ptr[kind + 1])
             weighted_sum(drop, days, step + 1, 1, later[:, begin:end], block[: end - begin])
-            for n in range(end - begin):
-                out[pairs.pair_agent[begin + n]] -= block[n]
+            for n in range(np.uint64(end - begin)):
+                out[np.uint32(pair_agent[np.uint64(begin) + n])] -= block[n]
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
@@ -149,6 +149,6 @@ def weighted_sum(weights: Array, days: int, base: int, sign: int, ring: Array, o
         w4 = weights[fourth] if day + 3 <= days else none
         r1, r2 = ring[(base + sign * day) % rows], ring[(base + sign * second) % rows]
         r3, r4 = ring[(base + sign * third) % rows], ring[(base + sign * fourth) % rows]
-        for n in range(len(out)):
+        for n in range(np.uint64(len(out))):
             out[n] += w1 * r1[n] + w2 * r2[n] + w3 * r3[n] + w4 * r4[n]
         day += 4

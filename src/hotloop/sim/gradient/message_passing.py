@@ -35,6 +35,7 @@ from hotloop.sim.gradient.kernels import (
 from hotloop.sim.gradient.problem import SpreadProblem, infected_times
 
 Array = np.ndarray[Any, Any]
+_ONE = np.uint64(1)
 
 
 @dataclass(frozen=True)
@@ -149,34 +150,39 @@ def _add(agent: int, sent: Array, pairs: Pairs, hazard: Array) -> None:
 
 @njit(nogil=True, cache=True)
 def _take_back(
-    agent: int, weight: float, slope: Array, back: Array, pairs: Pairs, worth: Array, escape: Array
-) -> float:
-    """Undo what an agent sent in a step: into escape, P(t + 1) to P(t).
+    senders: Array, slope: Array, back: Array, kinds: Array, out_ptr: Array, out_dst: Array,
+    worth: Array, escape: Array,
+) -> float:  # fmt: skip
+    """Undo what senders sent in a step: into escape, P(t + 1) to P(t).
 
-    Returns: the derivative by the step's rate of what it sent.
+    Returns: the derivative by the step's rate, for a weight of 1.
     """
+    # Arrays by themselves: a tuple of them would be counted in and out for each sender.
     by_rate = 0.0
-    for e in range(pairs.out_ptr[agent], pairs.out_ptr[agent + 1]):
-        receiver = pairs.out_dst[e]
-        if receiver != agent:
-            kind = pairs.kind[receiver]
-            by_rate += slope[kind] * worth[receiver]
-            escape[receiver] *= back[kind]
-    return by_rate * weight
+    for place in range(len(senders)):
+        sender = np.uint32(senders[place])
+        begin, end = out_ptr[sender], out_ptr[np.uint64(sender) + _ONE]
+        for e in range(np.uint64(begin), np.uint64(end)):
+            receiver = np.uint32(out_dst[e])
+            if receiver != sender:
+                kind = kinds[receiver]
+                by_rate += slope[kind] * worth[receiver]
+                escape[receiver] *= back[kind]
+    return by_rate
 
 
-@njit(nogil=True, cache=True, inline="always")
+@njit(nogil=True, cache=True)
 def _leave_out(
-    agent: int, infected_at: int, step: int, pairs: Pairs, tables: Tables, without: Array
-) -> None:
-    """1 / theta of an agent after a step, for each of its pairs; 1 before it was infected."""
-    day = max(0, min(step - infected_at, tables.theta.shape[1] - 1))
-    for n in range(pairs.own_ptr[agent], pairs.own_ptr[agent + 1]):
-        pair = pairs.own_pair[n]
-        kind = 0
-        while pair >= pairs.kind_ptr[kind + 1]:
-            kind += 1
-        without[pair] = np.float32(1.0) / tables.theta[infected_at, day, kind]
+    senders: Array, inverse: Array, own_ptr: Array, own_pair: Array, pair_kind: Array,
+    without: Array,
+) -> None:  # fmt: skip
+    """1 / theta of senders infected at one step, for each of their pairs; inverse: by kind."""
+    for place in range(len(senders)):
+        sender = np.uint32(senders[place])
+        begin, end = own_ptr[sender], own_ptr[np.uint64(sender) + _ONE]
+        for n in range(np.uint64(begin), np.uint64(end)):
+            pair = np.uint32(own_pair[n])
+            without[pair] = inverse[pair_kind[pair]]
 
 
 # One function, longer than others: a step backwards is four passes that share their arrays.
@@ -184,6 +190,7 @@ def _leave_out(
 def _backward(order: Array, order_ptr: Array, pairs: Pairs, tables: Tables) -> Array:
     """(T,) float64: the derivative by the rate of each step."""
     size, num_pairs = len(pairs.kind), len(pairs.pair_agent)
+    pair_ptr, pair_dst = pairs.pair_ptr, pairs.pair_dst
     steps, span = tables.drop.shape[1], tables.drop.shape[2] - 1
     escape = _escapes(order, order_ptr, pairs, tables)  # P(t + 1), float64: it is multiplied back
     # The adjoint of the hazards from t + 1 on, of the thetas (a ring of steps), of x(t + 1), x(t).
@@ -192,40 +199,49 @@ def _backward(order: Array, order_ptr: Array, pairs: Pairs, tables: Tables) -> A
     after, now = np.zeros(size, np.float32), np.zeros(size, np.float32)
     block = np.empty(BLOCK, np.float32)
     without = np.ones(num_pairs, np.float32)  # 1 / theta(t + 1): P_i without the sender's share
+    pair_kind = np.empty(num_pairs, np.uint8)
+    for kind in range(len(pairs.kind_ptr) - 1):
+        pair_kind[pairs.kind_ptr[kind] : pairs.kind_ptr[kind + 1]] = kind
+    kinds, out_ptr, out_dst = pairs.kind, pairs.out_ptr, pairs.out_dst
+    own_ptr, own_pair, seed_agent = pairs.own_ptr, pairs.own_pair, pairs.seed_agent
+    theta, one = tables.theta, np.float32(1.0)
     for at in range(steps):
-        for n in range(order_ptr[at], order_ptr[at + 1]):
-            _leave_out(order[n], at, steps - 1, pairs, tables, without)
+        inverse = one / theta[at, min(steps - 1 - at, span)]
+        _leave_out(
+            order[order_ptr[at] : order_ptr[at + 1]], inverse, own_ptr, own_pair, pair_kind, without
+        )
     by_step = np.zeros(steps)
     for step in range(steps - 1, -1, -1):
         values(step, pairs, tables, later, block, now)
-        for agent in range(size):
+        for agent in range(np.uint64(size)):
             wanted[agent] = (after[agent] - now[agent]) * np.float32(escape[agent])
             worth[agent] -= wanted[agent]
         after, now = now, after
         factor, slope = tables.factor[step], tables.slope[step]
-        if step < pairs.seed_sends.shape[1]:
-            for row in range(len(pairs.seed_sends)):
-                weight = pairs.seed_sends[row, step]
-                if weight > 0.0:
-                    back = np.exp(factor * weight)
-                    for n in range(pairs.seed_ptr[row], pairs.seed_ptr[row + 1]):
-                        by_step[step] += _take_back(
-                            pairs.seed_agent[n], weight, slope, back, pairs, worth, escape
-                        )
+        for seeds in range(len(pairs.seed_sends) if step < pairs.seed_sends.shape[1] else 0):
+            weight = pairs.seed_sends[seeds, step]
+            if weight > 0.0:
+                senders = seed_agent[pairs.seed_ptr[seeds] : pairs.seed_ptr[seeds + 1]]
+                by_step[step] += weight * _take_back(
+                    senders, slope, np.exp(factor * weight), kinds, out_ptr, out_dst, worth, escape
+                )
         for day in range(1, min(span, step) + 1):
             weight = pairs.sends[day]
             if weight > 0.0:
-                back = np.exp(factor * weight)
-                for n in range(order_ptr[step - day], order_ptr[step - day + 1]):
-                    by_step[step] += _take_back(order[n], weight, slope, back, pairs, worth, escape)
+                senders = order[order_ptr[step - day] : order_ptr[step - day + 1]]
+                by_step[step] += weight * _take_back(
+                    senders, slope, np.exp(factor * weight), kinds, out_ptr, out_dst, worth, escape
+                )
         row, following = later[(step + 1) % (span + 1)], later[(step + 2) % (span + 1)]
-        for pair in range(num_pairs):
+        for pair in range(np.uint64(num_pairs)):
             total = np.float32(0.0)
-            for e in range(pairs.pair_ptr[pair], pairs.pair_ptr[pair + 1]):
-                total += wanted[pairs.pair_dst[e]]
+            # Unsigned: an index that may be negative costs a comparison each time.
+            for e in range(np.uint64(pair_ptr[pair]), np.uint64(pair_ptr[pair + _ONE])):
+                total += wanted[np.uint32(pair_dst[e])]
             row[pair] = following[pair] + total * without[pair]
         # What the step before needs: only those who still send, or were infected now, change.
         for day in range(min(span, step) + 1):
-            for n in range(order_ptr[step - day], order_ptr[step - day + 1]):
-                _leave_out(order[n], step - day, step - 1, pairs, tables, without)
+            inverse = one / theta[step - day, max(0, day - 1)]
+            senders = order[order_ptr[step - day] : order_ptr[step - day + 1]]
+            _leave_out(senders, inverse, own_ptr, own_pair, pair_kind, without)
     return by_step
