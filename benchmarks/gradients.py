@@ -76,8 +76,8 @@ def at_a_tenth(begin: SpreadStart) -> SpreadStart:
 WHY = """## Why they differ
 
 - **Message passing along the run** has no bias on directed trees, and follows each run's own luck: an early epidemic saturates early. Contacts that go both ways let an infection return, in the adjoint, to where it came from; there the default is flips.
-- **The expected model** knows no luck. Its curve is right within about 1%, but once the epidemic is at its peak the first weeks' derivative, which depends on how the few first infections turn out, is too small.
-- **Straight-through** with the chain kept counts whoever was not infected in the run as wholly susceptible and an infected sender's own share twice; cut, as in the reference, it sees only the week itself.
+- **The expected model** knows no luck. It is exact early and close here, where the epidemic starts from many; where few infections decide when the wave comes, the first weeks' derivative is too small: by 4% here at the peak, by a quarter in a town whose epidemic grows half as fast.
+- **Straight-through** with the chain kept counts whoever was not infected in the run as wholly susceptible and a transmission that happened with the chance left after it; cut, as in the reference, it sees only the week itself.
 - **Relaxed** draws infect everybody a little; cool ones do not, and their gradients are few large numbers.
 - **Flips** and the **score function** have no bias on any network. Flips pay by replays; the score function is nearly free and needs thousands of runs."""
 
@@ -139,7 +139,7 @@ def agreement(
     wide: np.ndarray, narrow: np.ndarray, found: np.ndarray, limit: float
 ) -> tuple[str, str]:
     """Message passing against both differences, and a sentence that counts what agrees."""
-    rows, passed, judged = [], 0, 0
+    rows, passed, near, judged = [], 0, 0, 0
     for n, what in enumerate(("infections", "deaths")):
         places = range(wide.shape[1] - (n == 0))
         (a, a_error), (b, b_error), (g, g_error) = (
@@ -150,11 +150,11 @@ def agreement(
             off, both = g[k] - a[k], np.hypot(a_error[k], g_error[k])
             name = "M" if k == wide.shape[1] - 1 else f"R, week {k + 1}"
             counted = name == "M" or abs(a[k]) > COUNTED * largest
-            if counted:
-                fine = abs(off) <= 2 * both and abs(off) <= limit * abs(a[k])
-            else:
-                fine = abs(off) <= 0.02 * largest
-            judged, passed = judged + 1, passed + fine
+            fine, fine_near = (
+                _agrees(g[k] - d[k], np.hypot(error[k], g_error[k]), d[k], counted, limit, largest)
+                for d, error in ((a, a_error), (b, b_error))
+            )
+            judged, passed, near = judged + 1, passed + fine, near + fine_near
             rows.append(
                 [
                     what,
@@ -170,7 +170,19 @@ def agreement(
                 ]
             )
     header = ["of", "by", "difference ±20%", "±5%", "message passing", "off", "off, SE", "agrees"]
-    return table(header, rows), f"{passed} of {judged} agree."
+    sentence = (
+        f"{passed} of {judged} agree with the differences of ±20%, {near} with those of ±5%, which "
+        "are noisier and less curved. Two standard errors leave one in twenty to chance."
+    )
+    return table(header, rows), sentence
+
+
+def _agrees(
+    off: float, error: float, wanted: float, counted: bool, limit: float, largest: float
+) -> bool:
+    if not counted:
+        return abs(off) <= 0.02 * largest
+    return abs(off) <= 2 * error and abs(off) <= limit * abs(wanted)
 
 
 def estimator_row(

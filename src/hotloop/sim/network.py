@@ -79,6 +79,11 @@ class Network:
     def _tensors(self) -> dict[torch.device, "EdgeTensors"]:
         return {}
 
+    @cached_property
+    def measured(self) -> dict[str, Any]:
+        """What was measured on this network, by name: it need not be measured again."""
+        return {}
+
     def on(self, device: torch.device | str) -> "EdgeTensors":
         """The edges by receiver as tensors on a device, moved there once."""
         device = torch.device(device)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from hotloop.errors import SettingError
-from hotloop.sim.network import AnyNetwork, Network
+from hotloop.sim.network import AnyNetwork, Network, RandomContacts
 from hotloop.sim.spread import NEVER, Spread, SpreadInputs
 from hotloop.sim.spread_kernels import (
     ACTIVE_STEPS,
@@ -48,6 +48,7 @@ Mode = Literal["auto", "push", "pull"]
 MODES: dict[str, int] = {"auto": AUTO, "push": PUSH, "pull": PULL}
 # A timing of both ways on the actual network looks at so many senders.
 PROBED_SENDERS = 2_000
+COSTS = "costs of a spread"
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,8 +140,10 @@ class SpreadProgram:
         self._scratch = [_scratch(size) for _ in range(min(self.threads, len(self._runs)))]
         self._buffers = [_buffers(network.max_in_degree) for _ in self._scratch]
         self._pool: ThreadPoolExecutor | None = None
-        self._costs: Costs | None = None
+        self._measured_once: dict[str, Any] = {}
         self._prepared = True
+        if self._mode == AUTO and isinstance(network, Network):
+            self._costs_on(network)  # now, and not in the first step
 
     # --- stepping -----------------------------------------------------------------------------
 
@@ -159,14 +162,14 @@ class SpreadProgram:
             self._advance(self.network.at(step), step, 1)
 
     def _advance(self, network: Network, first_step: int, steps: int) -> None:
-        rows = Rows(network.in_ptr, network.in_src, network.out_ptr, network.out_dst)
+        rows = _rows(network)
         if not self._prepared:
             for run, agents in enumerate(self._runs):
                 self._work[run] = _gathered(agents, self._work[run], self.spread)
             self._prepared = True
         inputs = self._inputs()
         factor = self.spread.factor(inputs, first_step, steps)
-        orders = self._orders(inputs, network, rows, first_step, steps)
+        orders = self._orders(inputs, network, first_step, steps)
         if len(self._runs) == 1:
             self._advance_one(rows, network, orders[0], factor[0])
             return
@@ -250,13 +253,9 @@ class SpreadProgram:
     # --- what is asked of the kernels ------------------------------------------------------------
 
     def _orders(
-        self, inputs: SpreadInputs, network: Network, rows: Rows, first_step: int, steps: int
+        self, inputs: SpreadInputs, network: Network, first_step: int, steps: int
     ) -> list[Order]:
-        costs = self._costs
-        if costs is None:
-            costs = Costs(0.0, 0.0)
-            if self._mode == AUTO:
-                costs = self._costs = self._measured(rows)
+        costs = self._costs_on(network) if self._mode == AUTO else Costs(0.0, 0.0)
         runs = len(self._runs)
         mortality = np.broadcast_to(np.ravel(inputs.mortality), runs)
         isolating = np.broadcast_to(np.ravel(inputs.isolating), runs)
@@ -274,6 +273,15 @@ class SpreadProgram:
             )
             for run in range(runs)
         ]
+
+    def _costs_on(self, network: Network) -> Costs:
+        # Contacts drawn anew are like those that were measured; any other network stays.
+        is_drawn = isinstance(self.network, RandomContacts)
+        known = self._measured_once if is_drawn else network.measured
+        if COSTS not in known:
+            known[COSTS] = self._measured(_rows(network))
+        costs: Costs = known[COSTS]
+        return costs
 
     def _measured(self, rows: Rows) -> Costs:
         """Time both ways on this network, with senders taken at random that infect nobody."""
@@ -378,6 +386,10 @@ def _buffers(max_in_degree: int) -> tuple[Array, Array, Array]:
 def _worth_threads(network: Network) -> bool:
     # Handing a step to threads and back costs about as much as a quarter of a million edges.
     return network.num_edges + network.num_agents > 500_000
+
+
+def _rows(network: Network) -> Rows:
+    return Rows(network.in_ptr, network.in_src, network.out_ptr, network.out_dst)
 
 
 def _bounds(rows: Rows, threads: int) -> list[int]:

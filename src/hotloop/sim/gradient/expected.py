@@ -2,10 +2,10 @@
 
 The equations of message_passing.py with probabilities throughout, solved on the actual network,
 for every agent: exact on directed trees, whatever happens there, and without noise. On a real
-network it misses what a whole epidemic has in common, such as an early start: 1% of the infections
-of 100 days in a town of 37,518, but a quarter of the derivative by the first week's rate, where
-the number of the first infections decides when the wave comes. It serves as a smooth stand-in:
-starting points, sensitivities and intervals of a calibration.
+network it misses what a whole epidemic has in common, such as an early start: once the epidemic
+saturates, the derivative by the first weeks' rates is too small, by a few percent where it starts
+from many and by a quarter where few infections decide when the wave comes. It serves as a smooth
+stand-in: sensitivities and intervals of a calibration.
 
 The gradient steps back through the model. What a step needs is kept for one segment of steps at a
 time, and recomputed from checkpoints at the segments' starts: memory grows with the square root of
