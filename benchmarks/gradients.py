@@ -76,7 +76,7 @@ def at_a_tenth(begin: SpreadStart) -> SpreadStart:
 WHY = """## Why they differ
 
 - **Message passing along the run** has no bias on directed trees, and follows each run's own luck: an early epidemic saturates early. Contacts that go both ways let an infection return, in the adjoint, to where it came from; there the default is flips.
-- **The expected model** knows no luck. It is exact early and close here, where the epidemic starts from many; where few infections decide when the wave comes, the first weeks' derivative is too small: by 4% here at the peak, by a quarter in a town whose epidemic grows half as fast.
+- **The expected model** knows no luck. It is exact early and close here, where the epidemic starts from many; where few infections decide when the wave comes, the first weeks' derivative is too small: by 4% here at the peak, by a quarter on a drawn network whose epidemic grows more slowly.
 - **Straight-through** with the chain kept counts whoever was not infected in the run as wholly susceptible and a transmission that happened with the chance left after it; cut, as in the reference, it sees only the week itself.
 - **Relaxed** draws infect everybody a little; cool ones do not, and their gradients are few large numbers.
 - **Flips** and the **score function** have no bias on any network. Flips pay by replays; the score function is nearly free and needs thousands of runs."""
@@ -226,7 +226,7 @@ def estimators(problem: SpreadProblem, reference: np.ndarray, runs: int) -> str:
     for name, way, count, group in ways:
         estimator_rows, ms = sampled(way, problem, count, group)
         rows.append(estimator_row(name, estimator_rows, ms, reference, group))
-    header = ["estimator", "bias, all weeks", "bias, first week", "bias, worst week",
+    header = ["estimator", "bias, all weeks", "bias, first of these weeks", "bias, worst week",
               "sd of a run", "ms a run"]  # fmt: skip
     return table(header, rows)
 

@@ -51,7 +51,7 @@ class Options(CalibrationSettings):
     """First guess of R, one a week, such as 4,4,3; the last one goes on."""
     mortality: float | None = None
     """First guess of the mortality, 0 to 1; without deaths it stays."""
-    estimator: str = "message_passing"
+    estimator: str = "auto"
     """How the gradient through random events is estimated."""
     plot: str | None = None
     """Draw the fit: --plot alone here and as a page, --plot FILE.html or FILE.png there."""
@@ -69,7 +69,8 @@ def run(arguments: list[str]) -> int:
     console, errors = consoles(options.json)
     names = [field.name for field in dataclasses.fields(CalibrationSettings)]
     settings = CalibrationSettings(**{name: getattr(options, name) for name in names})
-    estimator(settings.estimator)
+    if settings.estimator != "auto":
+        estimator(settings.estimator)
     cases = read_cases(options.target)
     scenario = Scenario(
         model=options.model,

@@ -84,6 +84,7 @@ class Relaxed:
         return _through_steps(problem, infected, deaths, draw, True)
 
 
+@torch.enable_grad()  # this is itself called where torch goes backward, which records nothing
 def _through_steps(
     problem: SpreadProblem, infected: Array, deaths: Array, draw: Draw, chain: bool
 ) -> tuple[Array, float]:

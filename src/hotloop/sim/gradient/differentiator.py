@@ -8,13 +8,11 @@ import torch
 from torch import Tensor
 
 from hotloop.errors import SettingError
-from hotloop.sim.gradient import estimator
-from hotloop.sim.gradient.attach import attach
+from hotloop.sim.gradient import default_estimator, estimator
+from hotloop.sim.gradient.attach import Estimator, attach
 from hotloop.sim.gradient.problem import SpreadProblem, SpreadStart
 from hotloop.sim.program import Parts
 from hotloop.sim.spread_substeps import Progression, Transmission, numbers, one_run, spread_parts
-
-DEFAULT = "message_passing"
 
 
 def differentiator(parts: Parts) -> "SpreadDifferentiator | None":
@@ -47,9 +45,8 @@ class SpreadDifferentiator:
 
     def __init__(self, parts: Parts, transmission: Transmission, progression: Progression) -> None:
         chosen = parts.settings.gradient
-        self._estimator = estimator(
-            chosen if isinstance(chosen, str) and chosen != "auto" else DEFAULT
-        )
+        named = isinstance(chosen, str) and chosen != "auto"
+        self._named = estimator(str(chosen)) if named else None
         self._state = parts.state
         self._transmission, self._progression = transmission, progression
         self._begin: _Begin | None = None
@@ -80,7 +77,7 @@ class SpreadDifferentiator:
         rate, mortality = self._transmission.rate, self._progression.mortality
         if self._all_alike(begin, rate, mortality):
             problem = self._problem(begin, 0, rate, mortality, steps, tuple(seeds))
-            pair = attach(infected, deaths, rate, mortality, problem, self._estimator)
+            pair = attach(infected, deaths, rate, mortality, problem, self._chosen(problem))
         else:
             runs = [
                 self._of_run(begin, run, seed, steps, infected[run], deaths[run])
@@ -96,7 +93,7 @@ class SpreadDifferentiator:
         rate = rate[run] if rate.dim() == 2 else rate
         mortality = mortality[run] if mortality.dim() == 1 else mortality
         problem = self._problem(begin, run, rate, mortality, steps, (seed,))
-        return attach(infected, deaths, rate, mortality, problem, self._estimator)
+        return attach(infected, deaths, rate, mortality, problem, self._chosen(problem))
 
     def _problem(
         self, begin: _Begin, run: int, rate: Tensor, mortality: Tensor, steps: int,
@@ -133,6 +130,9 @@ class SpreadDifferentiator:
                 return before
         self._first = start
         return start
+
+    def _chosen(self, problem: SpreadProblem) -> Estimator:
+        return self._named or default_estimator(problem.start)
 
     def _all_alike(self, begin: _Begin, rate: Tensor, mortality: Tensor) -> bool:
         columns = (begin.stage, begin.infected_time, begin.next_time)

@@ -1,0 +1,109 @@
+"""Gradients of the covid model as its runner gives them; what they mean is in tests/sim."""
+
+import pytest
+import torch
+
+from hotloop.errors import SettingError
+from hotloop.models import covid
+from hotloop.sim import Executor, LoadPopulation
+from models.test_covid import R2, M, small
+
+INFECTED, DEATHS = "environment/daily_infected", "environment/daily_deaths"
+
+
+def run_of(steps=21, rate=None, mortality=None, data=None, **kwargs):
+    model = covid.model(covid.CovidSettings(num_steps=steps, willingness=0.5))
+    loaded = LoadPopulation(data or small())
+    runner = Executor(model=model, pop_loader=loaded, device="cpu", **kwargs).runner
+    runner.init()
+    rate = torch.full((3, 1), 4.75, requires_grad=True) if rate is None else rate
+    mortality = torch.tensor([0.12], requires_grad=True) if mortality is None else mortality
+    runner.set_parameters({R2: rate, M: mortality})
+    return runner, rate, mortality
+
+
+def gradients(runner, rate, mortality):
+    (runner.state[INFECTED].sum() + 3 * runner.state[DEATHS].sum()).backward()
+    return rate.grad.clone(), mortality.grad.clone()
+
+
+def test_single_steps_have_the_gradient_of_all_in_one():
+    at_once, by_one = run_of(), run_of()
+    at_once[0].step(21)
+    for _ in range(21):
+        by_one[0].step(1)
+    for one, other in zip(gradients(*at_once), gradients(*by_one), strict=True):
+        assert torch.equal(one, other)
+    assert (at_once[1].grad[:2] > 0).all()
+    assert at_once[2].grad > 0
+
+
+def test_an_ensemble_has_the_sum_of_the_gradients_of_its_runs():
+    ensemble = run_of(replicates=3, seed=4)
+    ensemble[0].step(21)
+    parts = []
+    for seed in (4, 5, 6):
+        single = run_of(seed=seed)
+        single[0].step(21)
+        parts.append(gradients(*single))
+    for found, *singles in zip(gradients(*ensemble), *parts, strict=True):
+        torch.testing.assert_close(found, sum(singles))
+
+
+def test_a_rate_for_each_replicate():
+    rates = torch.tensor([[4.75, 4.75, 4.75], [3.0, 4.0, 5.0]], requires_grad=True)
+    both = run_of(replicates=2, seed=1, rate=rates)
+    both[0].step(21)
+    found, _ = gradients(*both)
+    for run, seed in enumerate((1, 2)):
+        single = run_of(seed=seed, rate=rates.detach()[run].clone().requires_grad_())
+        single[0].step(21)
+        torch.testing.assert_close(found[run], gradients(*single)[0])
+
+
+def test_new_parameters_begin_a_span_of_their_own():
+    runner, first, _ = run_of()
+    runner.step(10)
+    before = runner.state[INFECTED][:10].sum()
+    later = torch.full((3, 1), 4.0, requires_grad=True)
+    runner.set_parameters({R2: later})
+    runner.step(11)
+    runner.state[INFECTED].sum().backward()
+    assert later.grad[0] == 0  # the first week was over
+    assert later.grad[1] > 0
+    before.backward()
+    assert first.grad[0] > 0
+
+
+def test_isolation_lowers_the_gradient():
+    free, isolated = run_of(), run_of()
+    isolated[0].state["environment/isolating"].fill_(1.0)
+    for run in (free, isolated):
+        run[0].step(21)
+    assert gradients(*isolated)[0].sum() < gradients(*free)[0].sum()
+
+
+def test_controls_changed_within_a_span_are_refused():
+    runner, *_ = run_of()
+    runner.step(3)
+    runner.state["environment/isolating"].fill_(1.0)
+    with pytest.raises(SettingError, match="a control was changed"):
+        runner.step(3)
+
+
+@pytest.mark.parametrize("name", ["expected", "straight_through", "relaxed", "flips", "score"])
+def test_another_estimator_can_be_chosen(name):
+    run = run_of(gradient=name, data=small(200), replicates=2)
+    run[0].step(14)
+    rate, mortality = gradients(*run)
+    assert rate.isfinite().all()
+    assert rate.abs().sum() > 0
+    assert mortality.isfinite().all()
+
+
+def test_an_unknown_estimator_and_none():
+    with pytest.raises(SettingError, match="'flips'"):
+        run_of(gradient="flip")
+    runner, *_ = run_of(gradient=False)
+    runner.step(21)
+    assert not runner.state[INFECTED].requires_grad
