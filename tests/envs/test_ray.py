@@ -27,6 +27,7 @@ from hotloop.envs.group import EnvGroup
 from hotloop.envs.process import ProcessVectorEnv
 from hotloop.envs.serial import SerialVectorEnv
 from hotloop.errors import SettingError, StateError, TargetError, WorkerError
+from support.ray_warnings import RAY_WARNINGS
 
 ray = pytest.importorskip("ray")
 from ray.cluster_utils import Cluster  # noqa: E402
@@ -34,13 +35,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noq
 
 from hotloop.envs.ray import RayVectorEnv  # noqa: E402
 
-# Ray's own: files that it leaves to the garbage collector, interfaces that it is about to change.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = RAY_WARNINGS
 # The workers know this module by value: they do not have it.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

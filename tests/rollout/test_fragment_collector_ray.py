@@ -24,15 +24,10 @@ from rollout.planted_envs import (
     policy,
     worker_of,
 )
+from support.ray_warnings import RAY_WARNINGS
 
 ray = pytest.importorskip("ray")
-# Ray's own: files that it leaves to the garbage collector, interfaces that it is about to change.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = RAY_WARNINGS
 
 SETTINGS = {"fragment_steps": 10, "num_workers": 2, "backend": "ray", "num_cpus": 0.5}
 MAKE = partial(numbered, 2)

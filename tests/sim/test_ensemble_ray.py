@@ -22,18 +22,13 @@ from hotloop.models.covid import CovidSettings
 from hotloop.populations import load
 from hotloop.sim import Column, LoadPopulation, Model, Series, Substep
 from hotloop.sim.ensemble import RayPlacement, run_ensemble
+from support.ray_warnings import RAY_WARNINGS
 
 ray = pytest.importorskip("ray")
 
 from hotloop.sim.ensemble_ray import _Shipped  # noqa: E402
 
-# Ray's own: files that it leaves to the garbage collector, interfaces that it is about to change.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = RAY_WARNINGS
 # The workers know this module by value: they do not have it.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

@@ -34,7 +34,7 @@ from hotloop.envs.cartpole_kernel import (
     Ints,
     Obs,
 )
-from hotloop.envs.vector import as_autoreset_mode, as_seeds
+from hotloop.envs.vector import as_autoreset_mode, as_seeds, envs_to_reset
 from hotloop.errors import SettingError, ShapeError, StateError, TargetError
 
 Step = tuple[Obs, Floats, Flags, Flags, dict[str, Any]]
@@ -191,16 +191,7 @@ class CartPoleVectorEnv(VectorEnv[Obs, Ints, NDArray[Any]]):
 
     def _chosen(self, options: dict[str, Any] | None) -> Ints:
         """The envs to reset."""
-        if options is None or "reset_mask" not in options:
-            return np.arange(self.num_envs)
-        mask = options["reset_mask"]
-        fits = isinstance(mask, np.ndarray) and mask.shape == (self.num_envs,)
-        if not fits or mask.dtype != np.bool_ or not mask.any():
-            raise SettingError(
-                f"cartpole: options['reset_mask']: expected a bool array of shape "
-                f"({self.num_envs},) with at least one True, got {mask!r}"
-            )
-        return np.flatnonzero(mask)
+        return envs_to_reset(options, self.num_envs, "cartpole")
 
     def _final_infos(self, ended: Flags) -> dict[str, Any]:
         envs = np.flatnonzero(ended)

@@ -5,7 +5,7 @@ it has; each env has one row in the engine's arrays, and a row that is ready is 
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -518,6 +518,23 @@ def as_batch_size(batch_size: int | None, num_envs: int, splits: int) -> int:
     if not 1 <= batch_size <= num_envs:
         raise SettingError(f"batch_size: expected 1 to num_envs={num_envs}, got {batch_size}")
     return batch_size
+
+
+def envs_to_reset(options: Mapping[str, Any] | None, num_envs: int, who: str) -> np.ndarray:
+    """The envs that `options["reset_mask"]` of a reset chooses, ascending; all without a mask.
+
+    Raises: SettingError for a mask that is no bool array (num_envs,) with a True.
+    """
+    if options is None or "reset_mask" not in options:
+        return np.arange(num_envs)
+    mask = options["reset_mask"]
+    fits = isinstance(mask, np.ndarray) and mask.shape == (num_envs,)
+    if not fits or mask.dtype != np.bool_ or not mask.any():
+        raise SettingError(
+            f"{who}: options['reset_mask']: expected a bool array of shape ({num_envs},) with at "
+            f"least one True, got {mask!r}"
+        )
+    return np.flatnonzero(mask)
 
 
 def as_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> Sequence[int | None]:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from hotloop.envs.actions import ActionCheck
 from hotloop.envs.infos import merge_infos
-from hotloop.envs.vector import as_autoreset_mode, as_seeds
+from hotloop.envs.vector import as_autoreset_mode, as_seeds, envs_to_reset
 from hotloop.errors import SettingError, ShapeError, StateError
 from hotloop.sim.env_batches import Batch, Batches, Flags, Rows
 from hotloop.sim.executor import Executor, LoadPopulation, ModelSource, resolve_model
@@ -156,7 +156,7 @@ class SimulationVectorEnv(VectorEnv[Array, Array, Array]):
         ValueError for a sequence of another length.
         """
         self._refuse_closed()
-        envs = self._masked(options)
+        envs = envs_to_reset(options, self.num_envs, "simulation env")
         seeds = as_seeds(seed, self.num_envs)
         if not self._is_started and len(envs) < self.num_envs:
             raise StateError(
@@ -271,18 +271,6 @@ class SimulationVectorEnv(VectorEnv[Array, Array, Array]):
         rng = self._generators[env]
         assert rng is not None
         return draw_seed(rng)
-
-    def _masked(self, options: dict[str, Any] | None) -> Rows:
-        if options is None or "reset_mask" not in options:
-            return np.arange(self.num_envs)
-        mask = options["reset_mask"]
-        fits = isinstance(mask, np.ndarray) and mask.shape == (self.num_envs,)
-        if not fits or mask.dtype != np.bool_ or not mask.any():
-            raise SettingError(
-                f"simulation env: options['reset_mask']: expected a bool array of shape "
-                f"({self.num_envs},) with at least one True, got {mask!r}"
-            )
-        return np.flatnonzero(mask)
 
     def _refuse_closed(self) -> None:
         if self.closed:

@@ -9,7 +9,6 @@ The plane only: a third dimension would cost the two-dimensional models a third 
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +31,7 @@ from hotloop.sim.grid_kernels import (
     place_part,
     scatter,
 )
+from hotloop.sim.threads import Threads
 
 # Cells are this much wider than the radius, so that no rounding of a float32 position puts two
 # neighbours two cells apart: the error of a cell number is below MOST_CELLS * 2**-22.
@@ -153,7 +153,7 @@ class UniformGrid:
         self.starts: Ints = np.zeros(cells + 1, np.int32)
         self.blocks: Floats = np.zeros((self.parts, lines + 2, BLOCK + LANES), np.float32)
         self._even: NDArray[np.int64] = np.arange(self.parts + 1) * num_agents // self.parts
-        self._pool: ThreadPoolExecutor | None = None
+        self._threads = Threads(threads, "hotloop-grid")
 
     def load(self, columns: Iterable[np.ndarray[Any, Any]]) -> None:
         """Take agents in the order of their ids and sort them.
@@ -243,10 +243,7 @@ class UniformGrid:
             for part in range(self.parts):
                 work(part)
             return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.threads, "hotloop-grid")
-        for _ in self._pool.map(work, range(self.parts)):
-            pass
+        self._threads.run(work, range(self.parts))
 
     @property
     def nbytes(self) -> int:
@@ -255,6 +252,4 @@ class UniformGrid:
 
     def close(self) -> None:
         """End the threads."""
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
+        self._threads.close()

@@ -7,7 +7,6 @@ small; an ensemble gives every thread its share of the replicates. Threads chang
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -42,6 +41,7 @@ from hotloop.sim.spread_kernels import (
     push,
     settle,
 )
+from hotloop.sim.threads import Threads
 
 Array = np.ndarray[Any, Any]
 Mode = Literal["auto", "push", "pull"]
@@ -139,7 +139,7 @@ class SpreadProgram:
         self._work = [_gathered(agents, None, spread) for agents in self._runs]
         self._scratch = [_scratch(size) for _ in range(min(self.threads, len(self._runs)))]
         self._buffers = [_buffers(network.max_in_degree) for _ in self._scratch]
-        self._pool: ThreadPoolExecutor | None = None
+        self._threads = Threads(self.threads, "hotloop-spread")
         self._measured_once: dict[str, Any] = {}
         self._prepared = True
         if self._mode == AUTO and isinstance(network, Network):
@@ -182,7 +182,7 @@ class SpreadProgram:
         if workers == 1:
             share(0)
         else:
-            list(self._threads().map(share, range(workers)))
+            self._threads.run(share, range(workers))
 
     def _fused(self, rows: Rows, order: Order, factor: Array, run: int, worker: int) -> int:
         infected, deaths = self._daily(run)
@@ -223,8 +223,8 @@ class SpreadProgram:
             return sums
 
         # All must have said what they send before anybody sums it.
-        list(self._threads().map(sending, parts))
-        sums = list(self._threads().map(feeling, parts))
+        self._threads.run(sending, parts)
+        sums = self._threads.run(feeling, parts)
         found = 0
         for (low, _, _), (count, edges, draws) in zip(parts, sums, strict=True):
             scratch.found[found : found + count] = scratch.found[low : low + count]
@@ -336,14 +336,7 @@ class SpreadProgram:
 
     def close(self) -> None:
         """End the threads."""
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
-
-    def _threads(self) -> ThreadPoolExecutor:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.threads, "hotloop-spread")
-        return self._pool
+        self._threads.close()
 
 
 def _gathered(agents: Agents, work: Work | None, spread: Spread) -> Work:

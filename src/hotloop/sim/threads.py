@@ -1,0 +1,35 @@
+"""Threads for compiled code that runs without Python's lock."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Threads:
+    """So many threads, started when they are first needed."""
+
+    def __init__(self, count: int, name: str) -> None:
+        self.count, self._name = count, name
+        self._pool: ThreadPoolExecutor | None = None
+
+    def run(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """`work` of each item; all of it is over when this returns or raises.
+
+        After Ctrl-C nobody may still be writing into columns that are about to be reset.
+        """
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.count, self._name)
+        futures = [self._pool.submit(work, item) for item in items]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            wait(futures)
+
+    def close(self) -> None:
+        """End them; they start again when needed."""
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
