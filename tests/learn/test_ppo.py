@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from functools import partial
 
 import gymnasium
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from hotloop.errors import TargetError
+from hotloop.envs.cartpole import CartPoleVectorEnv
+from hotloop.errors import SettingError, TargetError
 from hotloop.learn import ppo
 from hotloop.learn.evaluate import Evaluation
 from hotloop.loop.state import Snapshot
@@ -250,6 +252,15 @@ def test_state_is_complete():
 def test_nothing_learns_beyond_the_last_step():
     settings = ppo.PPOSettings(**SMALL, total_steps=64)
     np.testing.assert_array_equal(parameters_after(1, settings), parameters_after(3, settings))
+
+
+def test_learns_on_vector_envs_of_ones_own():
+    settings = ppo.PPOSettings(num_envs=4, fragment_steps=8, total_steps=64)
+    make = partial(CartPoleVectorEnv, 4)
+    learner = ppo.PPO(settings, make(autoreset_mode="same_step"))
+    assert learner.iterate() == 32
+    with pytest.raises(SettingError, match="expected 4 envs"):
+        ppo.PPO(settings, make(autoreset_mode="next_step"))
 
 
 def test_importing_hotloop_does_not_load_torch():

@@ -367,11 +367,9 @@ def test_ppo_learns_when_to_isolate(env_id):
         hidden_size=32,
         entropy_weight=0.02,
     )
-    learner = ppo.PPO(settings)
-    learner.envs.close()
     make = partial(covid_vector_env, 2_000, autoreset_mode="same_step", threads=1)
-    envs = learner.envs = make(16)
-    learner.progress.obs = envs.reset(seed=1)[0]
+    envs = make(16)
+    learner = ppo.PPO(settings, envs)
     while learner.progress.env_steps < settings.total_steps:
         learner.iterate()
     judge = make(64)

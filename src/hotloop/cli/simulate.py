@@ -59,7 +59,7 @@ class Options:
     precision: Literal["double", "mixed"] = "double"
     """Number format of the arithmetic; mixed is faster and rougher."""
     active_set: bool = True
-    """Visit every agent on every day, in place of active ones where these are few."""
+    """Visit the active agents only where they are few; without it every agent on every day."""
     plot: str | None = None
     """Draw the curves: --plot alone here and as a page, --plot FILE.html or FILE.png there."""
     out: Path | None = None

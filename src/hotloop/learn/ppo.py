@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -20,7 +21,7 @@ from hotloop.data.fragment import Fragment, FragmentSpec
 from hotloop.data.layout import Layout
 from hotloop.envs.make import make_env
 from hotloop.envs.serial import SerialVectorEnv
-from hotloop.errors import TargetError
+from hotloop.errors import SettingError, TargetError
 from hotloop.learn.policy import ActorCritic
 from hotloop.learn.training import Point, Training, train_until_solved
 from hotloop.loop import Loop, stage
@@ -116,14 +117,26 @@ class Progress:
 
 
 class PPO:
-    """The learner. `iterate` is the loop's body; the methods before it are its stages, in order."""
+    """The learner. `iterate` is the loop's body; the methods before it are its stages, in order.
 
-    def __init__(self, settings: PPOSettings) -> None:
+    envs: what to learn on, of num_envs envs that reset in the same step, such as a simulation's;
+    None for envs of settings.env_id, stepped one after the other.
+
+    Raises: SettingError for envs of another number or mode.
+    """
+
+    def __init__(self, settings: PPOSettings, envs: VectorEnv | None = None) -> None:
         self.settings = s = settings
         torch.set_num_threads(s.torch_threads)
-        self.envs = SerialVectorEnv(
+        self.envs: Any = envs or SerialVectorEnv(
             [partial(make_env, s.env_id)] * s.num_envs, autoreset_mode="same_step"
         )
+        mode = self.envs.metadata.get("autoreset_mode")
+        if self.envs.num_envs != s.num_envs or mode != AutoresetMode.SAME_STEP:
+            raise SettingError(
+                f"PPO: expected {s.num_envs} envs (num_envs) with autoreset_mode='same_step'; got "
+                f"{self.envs.num_envs} with {mode}"
+            )
         self.policy = ActorCritic(
             self.envs.single_observation_space,
             self.envs.single_action_space,
