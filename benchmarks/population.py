@@ -13,7 +13,7 @@ import argparse
 import gc
 import json
 import os
-import resource
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -326,8 +326,8 @@ def memory_of(size: int) -> None:
     before = psutil.Process().memory_info().rss
     runner = made(data, 100)
     runner.step(100)
-    # ru_maxrss is in KiB.
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    # Of this process alone; ru_maxrss would remember the one that it was forked from.
+    peak = int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) * 1024
     network = runner.state["networks/contact"]
     state = sum(slot.home.untyped_storage().nbytes() for slot in runner.state.slots.values())
     found = {

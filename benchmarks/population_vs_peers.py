@@ -250,7 +250,7 @@ def gradient_parts(outcomes: Outcomes) -> list[str]:
             show(median(backward / forward), 2),
         ])  # fmt: skip
     header = ["system", "forward, ms a day", "backward, ms a day", "backward over forward"]
-    return [table(header, rows)]
+    return [table(header, rows), LAYOUT]
 
 
 def median(values: np.ndarray) -> Interval:
@@ -279,6 +279,12 @@ system is a process of its own that runs once uncounted and then some times from
 Medians with 95% intervals; a ratio is of the same turn, against hotloop in one thread. One \
 thread, where nothing else is said. What each system does and how its work differs: \
 [the first lines of its script](../../benchmarks/population_peers/README.md)."""
+
+LAYOUT = """\
+Every run is a fresh one here: hotloop's way back includes sorting the network for it, once for a \
+start, most of the time. A runner that is kept goes back in about twice a dense day: \
+[population](population.md). AgentTorch's gradient follows the infections of the same day only; \
+[gradients](gradients.md) says what that leaves out."""
 
 
 if __name__ == "__main__":

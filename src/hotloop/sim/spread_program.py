@@ -136,6 +136,12 @@ class SpreadProgram:
                 strict=True,
             )
         ]
+        self._days = list(
+            zip(
+                *(c.view(-1, c.shape[-1]).numpy() for c in (columns.infected, columns.deaths)),
+                strict=True,
+            )
+        )
         self._work = [_gathered(agents, None, spread) for agents in self._runs]
         self._scratch = [_scratch(size) for _ in range(min(self.threads, len(self._runs)))]
         self._buffers = [_buffers(network.max_in_degree) for _ in self._scratch]
@@ -185,7 +191,7 @@ class SpreadProgram:
             self._threads.run(share, range(workers))
 
     def _fused(self, rows: Rows, order: Order, factor: Array, run: int, worker: int) -> int:
-        infected, deaths = self._daily(run)
+        infected, deaths = self._days[run]
         done: int = advance(
             order, factor, rows, self._tables, self._runs[run], self._work[run],
             self._scratch[worker], self._part(worker), infected, deaths,
@@ -232,7 +238,7 @@ class SpreadProgram:
             work.counts[EDGES] += edges
             work.counts[DRAWS] += draws
         work.counts[PULLED] += 1
-        infected, deaths = self._daily(0)
+        infected, deaths = self._days[0]
         infected[step] = found
         deaths[step] = settle(step, scratch.found, found, order, self._tables, agents, work)
 
@@ -243,13 +249,6 @@ class SpreadProgram:
         scratch = self._scratch[number if high is None else 0]
         return Part(scratch.found[low:high], *self._buffers[number])
 
-    def _daily(self, run: int) -> tuple[Array, Array]:
-        episode = self.columns.infected.shape[-1]
-        return (
-            self.columns.infected.view(-1, episode)[run].numpy(),
-            self.columns.deaths.view(-1, episode)[run].numpy(),
-        )
-
     # --- what is asked of the kernels ------------------------------------------------------------
 
     def _orders(
@@ -257,8 +256,7 @@ class SpreadProgram:
     ) -> list[Order]:
         costs = self._costs_on(network) if self._mode == AUTO else Costs(0.0, 0.0)
         runs = len(self._runs)
-        mortality = np.broadcast_to(np.ravel(inputs.mortality), runs)
-        isolating = np.broadcast_to(np.ravel(inputs.isolating), runs)
+        mortality, isolating = np.ravel(inputs.mortality), np.ravel(inputs.isolating)
         shared = self.threads > 1 and runs == 1 and _worth_threads(network)
         order = Order(
             np.uint64(0), first_step, steps, self._mode, False, 0.0, 0.0,
@@ -268,8 +266,8 @@ class SpreadProgram:
         return [
             order._replace(
                 seed=np.uint64(self._seeds[run] % 2**64),
-                mortality=float(mortality[run]),
-                isolating=float(isolating[run]),
+                mortality=float(mortality[run % len(mortality)]),
+                isolating=float(isolating[run % len(isolating)]),
             )
             for run in range(runs)
         ]
@@ -352,7 +350,7 @@ def _gathered(agents: Agents, work: Work | None, spread: Spread) -> Work:
     # Later cohorts come one a step, and each is gone when its last stage has passed.
     cohorts = np.zeros((len(ends) + sum(spread.durations) + 3, 5), np.int64)
     cohorts[: len(ends)] = np.column_stack([begins, ends, *keys[:, begins]])
-    active = np.empty(size, np.int32) if work is None else work.active
+    active = np.full(size, 0, np.int32) if work is None else work.active
     active[: len(ids)] = ids
     counts = np.zeros(8, np.int64) if work is None else work.counts
     counts[:3] = len(ends), len(ids), len(ids)
@@ -360,11 +358,12 @@ def _gathered(agents: Agents, work: Work | None, spread: Spread) -> Work:
 
 
 def _scratch(size: int) -> Scratch:
+    # Written once now, so that no step pays for memory that is touched for the first time.
     return Scratch(
-        np.zeros(size, np.int32),
-        np.empty(size, np.int32),
-        np.empty(size, np.int32),
-        np.zeros(size, np.uint8),
+        np.full(size, 0, np.int32),
+        np.full(size, 0, np.int32),
+        np.full(size, 0, np.int32),
+        np.full(size, 0, np.uint8),
     )
 
 
