@@ -30,10 +30,11 @@ def swept(hotloop: Callable, shared_project: Path) -> Any:
 
 def test_the_answer_comes_first_and_the_run_is_saved(swept: Any, shared_project: Path) -> None:
     assert swept.code == 0, swept.err
-    first, best, auto, *_ = swept.out.splitlines()
+    first, best, *rest = swept.out.splitlines()
     assert first.startswith("CartPole-v1  2 envs")
     assert best.startswith("best   ")
-    assert auto.startswith("auto   chose ")
+    # Wide intervals make the line of the best one go on in the next.
+    assert any(line.startswith("auto   chose ") for line in rest[:2])
     assert "run saved: hotloop report sweep.run" in swept.err
     run = load(shared_project / "sweep.run")
     assert (run.verb, run.complete) == ("backends", True)
