@@ -358,7 +358,9 @@ def test_partial_batches_under_way_survive_a_death(pool, mode):
         if len(ids):
             envs.send(np.zeros(len(ids), np.int64), ids)
         if number % 60 == 30:
-            os.kill(envs._crew.members[number // 60 % 3].process.pid, signal.SIGKILL)
+            # One that was killed before may not have been missed yet.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(envs._crew.members[number // 60 % 3].process.pid, signal.SIGKILL)
     assert lost >= 2
     assert ends > 20
 

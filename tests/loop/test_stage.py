@@ -351,6 +351,27 @@ def test_a_forked_worker_obeys_the_arm_and_keeps_its_own_tape() -> None:
         worker.join()
 
 
+def _calls_in_turn(board: Board, calls: int) -> None:
+    parts = [Stage(name, board=board)(lambda: None) for name in ("one", "two", "three")]
+    for _ in range(calls):
+        for part in parts:
+            part()
+
+
+def test_no_event_of_a_worker_with_several_stages_is_lost() -> None:
+    board = Board()
+    put(board, REAL)
+    names = ("one", "two", "three")
+    numbers = [Stage(name, board=board).index for name in names]
+    worker = multiprocessing.get_context("fork").Process(target=_calls_in_turn, args=(board, 500))
+    worker.start()
+    worker.join(timeout=30)
+    assert worker.exitcode == 0
+    events = board.drain_events()
+    assert [event.stage for event in events] == numbers * 500
+    assert board.dropped_events == 0
+
+
 def test_a_spawned_process_attaches_through_the_environment() -> None:
     board = process_board()
     index = board.index("spawned")

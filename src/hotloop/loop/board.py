@@ -89,6 +89,8 @@ class Board:
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._slot: int | None = None
+        self._log: Callable[[tuple[int, int, int, int]], None] | None = None
+        self._log_lock = threading.Lock()
         self._read_heads = [0] * MAX_WORKERS
         self.dropped_events = 0
         self.calls = [0] * MAX_STAGES  # logged calls of each stage since the board was made
@@ -168,6 +170,13 @@ class Board:
         """A function that logs one event; the owner's is a list's append, a worker's a ring's."""
         if self.owner:
             return self.events.append
+        # One for all stages of the process: they count the places of one ring together.
+        with self._log_lock:
+            if self._log is None:
+                self._log = self._ring_log()
+            return self._log
+
+    def _ring_log(self) -> Callable[[tuple[int, int, int, int]], None]:
         slot = self._claim_slot()
         base = slot + _SLOT_EVENTS
         head = self._view[slot + 8 : slot + 16].cast("q")
@@ -256,6 +265,7 @@ class Board:
         """In a forked child: obey instead of own."""
         self.owner = False
         self._slot = None
+        self._log, self._log_lock = None, threading.Lock()
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self.events = []
