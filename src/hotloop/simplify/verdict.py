@@ -306,7 +306,7 @@ def _cost(
         return "contention"
     if stage.kind in ("io", "network"):
         return "waiting"
-    if record.concurrent and stage.beside_main and not isinstance(interference, Interval):
+    if record.concurrent and stage.beside_main and not _is_no_contention(value, interference):
         return "unknown"
     if stage.kind == "gpu":
         return "own work"
@@ -320,6 +320,13 @@ def _is_contention(value: Interval | Unknown, interference: Interval | Unknown) 
     if isinstance(value, Unknown) or isinstance(interference, Unknown):
         return False
     return interference.low > 0 and interference.value >= 0.5 * max(value.value, 1e-9)
+
+
+def _is_no_contention(value: Interval | Unknown, interference: Interval | Unknown) -> bool:
+    """Whether the interval rules out that half of the cost is taken from the others."""
+    if isinstance(interference, Unknown):
+        return False
+    return isinstance(value, Unknown) or interference.high < 0.5 * max(value.value, 1e-9)
 
 
 def _pairs(record: Record, samples: Samples, p_values: dict[str, float]) -> list[Pair]:
