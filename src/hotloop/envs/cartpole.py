@@ -112,7 +112,7 @@ class CartPoleVectorEnv(VectorEnv[Obs, Ints, NDArray[Any]]):
         of another length.
         """
         low, high = _bounds(options)
-        chosen = self._chosen(options)
+        chosen = envs_to_reset(options, self.num_envs, "cartpole")
         self._seed(seed, chosen)
         drawn = self._counts[DRAWN]
         start = low + (high - low) * self._starts[chosen, drawn[chosen]]
@@ -188,10 +188,6 @@ class CartPoleVectorEnv(VectorEnv[Obs, Ints, NDArray[Any]]):
         for i in np.flatnonzero(self._counts[DRAWN] == AHEAD).tolist():
             self._generators[i].random(out=self._starts[i])
             self._counts[DRAWN, i] = 0
-
-    def _chosen(self, options: dict[str, Any] | None) -> Ints:
-        """The envs to reset."""
-        return envs_to_reset(options, self.num_envs, "cartpole")
 
     def _final_infos(self, ended: Flags) -> dict[str, Any]:
         envs = np.flatnonzero(ended)

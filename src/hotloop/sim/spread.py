@@ -92,16 +92,6 @@ class Spread:
         """Number of active stages; the last active stage has this number."""
         return len(self.durations)
 
-    @property
-    def recovered(self) -> int:
-        """The stage of those who came through."""
-        return self.num_active + 1
-
-    @property
-    def dead(self) -> int:
-        """The stage of those who did not."""
-        return self.num_active + 2
-
     def fraction_bits(self, max_in_degree: int) -> int:
         """Bits behind the point with which the pressure of `max_in_degree` senders fits int32."""
         most = max(float(self.weights.max()), 2.0**-FRACTION_BITS) * max(max_in_degree, 1)
@@ -110,10 +100,6 @@ class Spread:
     def fixed_weights(self, fraction_bits: int) -> Array:
         """The weights as int32 fixed-point numbers."""
         return np.round(self.weights * 2.0**fraction_bits).astype(np.int32)
-
-    def rate_entry(self, step: int) -> int:
-        """Which entry of the rate a step takes, were there enough of them."""
-        return step // self.steps_per_rate
 
     def factor(self, inputs: SpreadInputs, first_step: int, steps: int) -> Array:
         """What multiplies the pressure on each group in each step: (1 or R, steps, groups)."""

@@ -66,11 +66,6 @@ class SpreadColumns:
     infected: torch.Tensor
     deaths: torch.Tensor
 
-    @property
-    def replicates(self) -> int:
-        """R; 1 for a single run."""
-        return 1 if self.stage.dim() == 1 else len(self.stage)
-
 
 @dataclass(frozen=True)
 class Costs:
@@ -154,7 +149,7 @@ class SpreadProgram:
     # --- stepping -----------------------------------------------------------------------------
 
     def columns_changed(self) -> None:
-        """Say that the columns were changed from outside: lists and calendar are made anew."""
+        """Say that the columns were changed from outside: the cohorts are made anew."""
         self._prepared = False
 
     def advance(self, first_step: int, steps: int) -> None:
