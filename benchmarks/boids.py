@@ -23,10 +23,9 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from hotloop.benchmark.noise import percentile_interval
+from hotloop.benchmark.noise import percentile_interval, smooth_median
 from hotloop.models import boids
 from hotloop.sim import Executor
-from hotloop.simplify.estimate import smooth_median
 from tables import table, write_page
 
 TURNS, STEPS = 11, 4

@@ -29,11 +29,10 @@ import psutil
 import torch
 from numba import njit
 
-from hotloop.benchmark.noise import Interval, percentile_interval
+from hotloop.benchmark.noise import Interval, percentile_interval, smooth_median
 from hotloop.models import covid
 from hotloop.populations import PopulationData, load
 from hotloop.sim import Executor, LoadPopulation, Record, Runner
-from hotloop.simplify.estimate import smooth_median
 from tables import table, write_page
 
 SIZES = (37_518, 300_000, 2_700_000, 10_000_000)

@@ -23,9 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from hotloop.benchmark.noise import Interval, percentile_interval
+from hotloop.benchmark.noise import Interval, percentile_interval, smooth_median
 from hotloop.populations import load
-from hotloop.simplify.estimate import smooth_median
 from tables import table, write_page
 
 SCRIPTS = Path(__file__).parent / "population_peers"

@@ -13,11 +13,10 @@ from time import perf_counter_ns
 
 import numpy as np
 
-from hotloop.benchmark.noise import Interval, percentile_interval
+from hotloop.benchmark.noise import Interval, percentile_interval, smooth_median
 from hotloop.loop import Arm, Board, stage
 from hotloop.loop.arm import OFF, REAL
 from hotloop.loop.board import process_board
-from hotloop.simplify.estimate import smooth_median
 from tables import table, write_page
 
 TURNS = 400

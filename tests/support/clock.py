@@ -16,12 +16,17 @@ class FakeClock:
     def thread_cpu_ns(self) -> int:
         return self.cpu_ns
 
+    def process_cpu_ns(self) -> int:
+        return self.cpu_ns
+
     def wait_ns(self, duration_ns: float) -> int:
         passed = max(0, round(duration_ns))
         self.time_ns += passed
         return passed
 
-    def burn_ns(self, duration_ns: float) -> int:
+    def burn_ns(
+        self, duration_ns: float, *, releases_lock: bool = False, moved_bytes: float = 0
+    ) -> int:
         passed = self.wait_ns(duration_ns)
         self.cpu_ns += passed
         return passed

@@ -4,6 +4,7 @@ Neighbouring iterations share the machine's mood, so single iterations are not i
 is resampled are windows of consecutive ones, long enough to hold a mood each.
 """
 
+import functools
 import math
 import statistics
 from dataclasses import dataclass
@@ -100,6 +101,29 @@ def rate_interval(
 def mean_interval(values: np.ndarray, *, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
     """The mean of samples (n,) with an interval from resampled windows."""
     return rate_interval(values, np.full(len(values), 1e9), resamples=resamples, seed=seed)
+
+
+def smooth_median(values: np.ndarray) -> np.ndarray:
+    """The median along the last axis, as a weighted mean of the order statistics (n,) in it.
+
+    The weight of the i-th is the probability that Beta((n + 1)/2, (n + 1)/2) falls into
+    [(i − 1)/n, i/n]. Bursts weigh as little as in the plain median; but the plain one jumps from
+    one value to the next, and its bootstrap intervals cover 98% where they promise 95.
+    Source: Harrell and Davis 1982.
+    """
+    result: np.ndarray = np.sort(values, axis=-1) @ _median_weights(values.shape[-1])
+    return result
+
+
+@functools.lru_cache(maxsize=256)
+def _median_weights(count: int) -> np.ndarray:
+    # The density is integrated by midpoints: 40 an interval are exact to six digits.
+    x = (np.arange(40 * count) + 0.5) / (40 * count)
+    power = (count + 1) / 2 - 1
+    log_density = power * (np.log(x) + np.log1p(-x))
+    density = np.exp(log_density - log_density.max())
+    weights: np.ndarray = (density / density.sum()).reshape(count, 40).sum(axis=1)
+    return weights
 
 
 def _outer_tail(tail: float, windows: int) -> float:

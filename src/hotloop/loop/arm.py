@@ -1,5 +1,6 @@
 """What each stage does in a block: the conditions that an experiment compares."""
 
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -16,6 +17,7 @@ class Kind(IntEnum):
     WAIT = 5  # replays, then waits the recorded duration / k
     DELAY = 6  # runs, then waits d seconds more
     RECORD = 7  # runs, and its output, duration and processor time go onto the tape
+    CHECK = 8  # runs, and is compared with what it promised of its effects
 
 
 SUBSTITUTES = frozenset({Kind.FREE, Kind.PAD, Kind.BURN, Kind.WAIT})
@@ -36,9 +38,39 @@ class Mode:
         return self.kind.name
 
 
-OFF, REAL, FREE, PAD, RECORD = (
-    Mode(k) for k in (Kind.OFF, Kind.REAL, Kind.FREE, Kind.PAD, Kind.RECORD)
+OFF, REAL, FREE, PAD, RECORD, CHECK = (
+    Mode(k) for k in (Kind.OFF, Kind.REAL, Kind.FREE, Kind.PAD, Kind.RECORD, Kind.CHECK)
 )
+
+_EPOCHS = 1 << 24
+_AS_FLOAT, _AS_BITS = struct.Struct("f"), struct.Struct("I")
+
+
+def packed(mode: Mode, epoch: int) -> int:
+    """A mode and its epoch in one 64-bit word: written and read as a whole, never half.
+
+    Bits 0 to 7 hold the kind, 8 to 31 the epoch, 32 to 63 the amount as a 32-bit float. OFF is 0.
+    """
+    if mode.kind is Kind.OFF:
+        return 0
+    (bits,) = _AS_BITS.unpack(_AS_FLOAT.pack(mode.amount))
+    return int(mode.kind) | (epoch % _EPOCHS) << 8 | bits << 32
+
+
+def kind_of(word: int) -> int:
+    """The kind in a packed word, as a plain integer."""
+    return word & 0xFF
+
+
+def epoch_of(word: int) -> int:
+    """The epoch in a packed word, modulo 2²⁴."""
+    return word >> 8 & _EPOCHS - 1
+
+
+def amount_of(word: int) -> float:
+    """The amount in a packed word."""
+    amount: float = _AS_FLOAT.unpack(_AS_BITS.pack(word >> 32 & 0xFFFFFFFF))[0]
+    return amount
 
 
 def BURN(k: float) -> Mode:

@@ -1,8 +1,8 @@
 """The shared memory that says to every process of a loop what its stages do.
 
-The board holds the current arm as one byte a stage, with an epoch that counts the changes, in
-memory that forked and spawned workers map too, so that a switch reaches all of them at once and
-costs a stage one byte read. It also carries home what the workers measured. It has no name in the
+The board holds the current arm in memory that forked and spawned workers map too, so that a switch
+reaches all of them at once: one byte a stage, which is all that an idle stage reads, and one word
+with the kind, its number and the epoch, which a measured stage reads once and as a whole. It also carries home what the workers measured. It has no name in the
 file system: when the last process that maps it ends, even by SIGKILL, it is gone.
 """
 
@@ -13,17 +13,18 @@ import os
 import struct
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from hotloop.errors import StageError
-from hotloop.loop.arm import Arm
+from hotloop.loop.arm import Arm, packed
 from hotloop.loop.clock import Clock, RealClock
 from hotloop.loop.gpu import GpuTimer
 from hotloop.loop.memory import open_memory
 
 if TYPE_CHECKING:
+    from hotloop.loop.effects import BrokenPromise
     from hotloop.loop.stage import Stage
 
 ENVIRONMENT_VARIABLE = "HOTLOOP_BOARD"
@@ -48,14 +49,18 @@ MAX_WORKERS = 64
 RING_EVENTS = 4096
 GPU_LANE = -1  # the lane of events read off the GPU's clock
 
-_MAGIC = b"hotloop1"
+_MAGIC = b"hotloop2"
 _EVENT = struct.Struct("qqqq")
-_HEADER_BYTES = 64  # magic, epoch, number of names
-_EPOCH, _COUNT = 8, 16
+_HEADER_BYTES = 64  # magic, then a field of 8 bytes each
+_EPOCH, _COUNT, _ITERATION, _LONGEST_WAIT, _TAPE_BYTES, _PHASE = range(8, 56, 8)
 _NAMES = _HEADER_BYTES
 _MODES = _NAMES + MAX_STAGES * MAX_NAME_BYTES
-_AMOUNTS = _MODES + MAX_STAGES
-_SLOTS = _AMOUNTS + MAX_STAGES * 8
+_WORDS = _MODES + MAX_STAGES
+_PACES = _WORDS + MAX_STAGES * 8
+_SLOTS = _PACES + MAX_STAGES * 8
+# Until an experiment knows the loop, no stage is delayed for longer than this.
+LONGEST_WAIT_NS = 1_000_000_000
+TAPE_BYTES = 1 << 30
 # A worker's slot: its pid and its event count, tape lengths and tape faults by stage, the
 # nanoseconds really delayed by stage, then a ring of events.
 _SLOT_TAPES = 64
@@ -83,9 +88,19 @@ class Board:
         view = memoryview(self._map)
         self._view = view
         self.modes = view[_MODES : _MODES + MAX_STAGES]
-        self.amounts = view[_AMOUNTS : _AMOUNTS + MAX_STAGES * 8].cast("d")
+        self.words = view[_WORDS : _WORDS + MAX_STAGES * 8].cast("Q")
+        # How many calls a loop's iteration has of a stage that runs beside it; 0: not known.
+        self.paces = view[_PACES : _PACES + MAX_STAGES * 8].cast("d")
         self._epoch = view[_EPOCH : _EPOCH + 8].cast("q")
         self._count = view[_COUNT : _COUNT + 8].cast("q")
+        # Iterations that have ended since the board was made: what paced stages wait for.
+        self.iteration = view[_ITERATION : _ITERATION + 8].cast("q")
+        # No wait of a stage is longer than this, whatever its arm says.
+        self.longest_wait_ns = view[_LONGEST_WAIT : _LONGEST_WAIT + 8].cast("q")
+        # How much one tape may hold, its copies included.
+        self.tape_bytes = view[_TAPE_BYTES : _TAPE_BYTES + 8].cast("q")
+        # Where on its tape every stage starts to replay, as a share of its length.
+        self.replay_phase = view[_PHASE : _PHASE + 8].cast("d")
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._slot: int | None = None
@@ -100,8 +115,14 @@ class Board:
         self.gpu_spans: list[tuple[int, object, object]] = []
         # The owner's own events: a list's append is atomic and the fastest log Python has.
         self.events: list[Event | tuple[int, int, int, int]] = []
+        self.main_thread = threading.get_ident()
+        # Objects that the stages declared "stateful" may change, for the check of what they do.
+        self.state: Sequence[object] = ()
+        self.broken_promises: list[BrokenPromise] = []
         if self.owner:
             view[:8] = _MAGIC
+            self.longest_wait_ns[0] = LONGEST_WAIT_NS
+            self.tape_bytes[0] = TAPE_BYTES
         elif bytes(view[:8]) != _MAGIC:
             raise StageError(
                 f"{ENVIRONMENT_VARIABLE} names {path}, which is no board of this hotloop version; "
@@ -151,13 +172,19 @@ class Board:
     def set(self, arm: Arm) -> int:
         """Put `arm` into force in every process; returns the new epoch."""
         names = self.names()
+        epoch = self._epoch[0] + 1
+        rest = packed(arm.rest, epoch)
         for number in range(MAX_STAGES):
-            mode = arm.mode(names[number]) if number < len(names) else arm.rest
-            # The amount first: a worker that sees the new byte must see its number too.
-            self.amounts[number] = mode.amount
-            self.modes[number] = mode.kind
-        self._epoch[0] += 1
-        return self._epoch[0]
+            # The word first: who sees the new byte must see its word too.
+            if number < len(names):
+                mode = arm.mode(names[number])
+                self.words[number] = packed(mode, epoch)
+                self.modes[number] = mode.kind
+            else:
+                self.words[number] = rest
+                self.modes[number] = arm.rest.kind
+        self._epoch[0] = epoch
+        return epoch
 
     # --- workers' reports --------------------------------------------------------------------
 

@@ -11,6 +11,8 @@ import statistics
 import time
 from typing import Protocol
 
+from hotloop.loop.burn import burn_until
+
 # Linux wakes a sleeper 50 µs late at best (its timer slack) and often later: the last stretch of
 # a wait is spun away, giving the interpreter lock and the core to whoever wants them.
 SPIN_NS = 150_000
@@ -31,12 +33,21 @@ class Clock(Protocol):
         """Processor time of the calling thread, in ns."""
         ...
 
+    def process_cpu_ns(self) -> int:
+        """Processor time of all threads of the process, in ns."""
+        ...
+
     def wait_ns(self, duration_ns: float) -> int:
         """Let `duration_ns` pass without using the processor; returns what really passed, in ns."""
         ...
 
-    def burn_ns(self, duration_ns: float) -> int:
-        """Let `duration_ns` pass while using the processor; returns what really passed, in ns."""
+    def burn_ns(
+        self, duration_ns: float, *, releases_lock: bool = False, moved_bytes: float = 0
+    ) -> int:
+        """Let `duration_ns` pass while using the processor; returns what really passed, in ns.
+
+        releases_lock: whether other threads may run meanwhile; moved_bytes: memory to go through.
+        """
         ...
 
     async def wait_async_ns(self, duration_ns: float) -> int:
@@ -50,6 +61,7 @@ class RealClock:
     # Bound once: a stage reads the clock twice a call, and a method would double its cost.
     now_ns = staticmethod(time.perf_counter_ns)
     thread_cpu_ns = staticmethod(time.thread_time_ns)
+    process_cpu_ns = staticmethod(time.process_time_ns)
 
     def wait_ns(self, duration_ns: float) -> int:
         """Sleep, then spin the last stretch while giving the interpreter lock away."""
@@ -65,13 +77,15 @@ class RealClock:
             select.select((), (), (), 0)
         return now - start
 
-    def burn_ns(self, duration_ns: float) -> int:
-        """Spin in Python, holding the interpreter lock as a Python stage does."""
+    def burn_ns(
+        self, duration_ns: float, *, releases_lock: bool = False, moved_bytes: float = 0
+    ) -> int:
+        """Compute in compiled code, with the interpreter lock or without, as a stage does."""
         start = time.perf_counter_ns()
-        deadline = start + duration_ns
-        while (now := time.perf_counter_ns()) < deadline:
-            pass
-        return now - start
+        if duration_ns <= 0:
+            return 0
+        burn_until(start + int(duration_ns), releases_lock, moved_bytes)
+        return time.perf_counter_ns() - start
 
     async def wait_async_ns(self, duration_ns: float) -> int:
         """Sleep in the event loop, then yield to it until the time is up."""

@@ -8,6 +8,7 @@ user's script that only says where its iterations end.
 
 import os
 import resource
+import threading
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -25,10 +26,12 @@ TICK_NS = 400_000_000
 class Request:
     """One block to run.
 
-    iterations: how many are timed; seconds: or as many as start within this time.
+    iterations: how many are timed; seconds: or as many as start within this time; with both, what
+    comes first.
     drain: iterations before them, under the same arm, that are not timed: what is still in
     flight from the arm before comes out in these.
     at_start: called before the drain; before: after it, before the first timed iteration.
+    until_ns: when to end the block whatever it still lacks, on the board's clock.
     """
 
     arm: Arm
@@ -38,6 +41,7 @@ class Request:
     at_start: Callable[[], None] | None = None
     before: Callable[[], None] | None = None
     phase: str = ""
+    until_ns: int | None = None
 
 
 @dataclass
@@ -49,7 +53,11 @@ class Block:
     duration_ns: list[int] = field(default_factory=list)
     units: list[float] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    cut: bool = False  # ended by `until_ns`, drained and timed iterations may be missing
     cpu_ns: int = 0  # processor time of the main thread
+    process_cpu_ns: int = 0  # of all threads of this process
+    stolen_ns: int = 0  # the main thread was ready to run, and another one had its core
+    wall_ns: int = 0
     switches: int = 0  # involuntary context switches of this process
     pressure_us: int = 0  # time in which some task of the machine waited for a core
     delayed_ns: dict[str, int] = field(default_factory=dict)
@@ -95,14 +103,17 @@ class Conductor:
         self._measurement = measurement
         self._observer = observer
         self._now = board.clock.now_ns
-        self._pressure = _PressureGauge()
+        self._pressure = PressureGauge()
+        self._queued = RunQueueGauge()
         self._drain_left = 0
         self._iteration_start = 0
         self._deadline: int | None = None
+        self._until: int | None = None
         self._next_tick = 0
 
     def begin(self) -> None:
         """Start the first block: the next thing to happen is an iteration."""
+        self.board.main_thread = threading.get_ident()
         self._advance(None)
         self._iteration_start = self._now()
 
@@ -117,19 +128,26 @@ class Conductor:
         if block is None:
             return
         self.iterations_done += 1
+        self.board.iteration[0] += 1
         self.units_done += count
         if self.first_iteration_end_ns is None:
             self.first_iteration_end_ns = end
         if self._drain_left:
             self._drain_left -= 1
-            if not self._drain_left:
+            if self._until is not None and end >= self._until:
+                block.cut = True
+                self._advance(block)
+            elif not self._drain_left:
                 self._open(block)
         else:
             block.start_ns.append(self._iteration_start)
             block.duration_ns.append(end - self._iteration_start)
             block.units.append(count)
-            if len(block.duration_ns) == block.request.iterations or (
-                self._deadline is not None and end >= self._deadline
+            block.cut = self._until is not None and end >= self._until
+            if (
+                len(block.duration_ns) == block.request.iterations
+                or (self._deadline is not None and end >= self._deadline)
+                or block.cut
             ):
                 self._advance(self._closed(block))
         if self._observer is not None and end >= self._next_tick:
@@ -175,6 +193,7 @@ class Conductor:
         if request.at_start is not None:
             request.at_start()
         self._drain_left = request.drain
+        self._until = request.until_ns
         if not request.drain:
             self._open(block)
 
@@ -191,13 +210,19 @@ class Conductor:
         }
         block.switches = -resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
         block.pressure_us = -self._pressure.read_us()
+        block.stolen_ns = -self._queued.read_ns()
+        block.process_cpu_ns = -self.board.clock.process_cpu_ns()
         block.cpu_ns = -self.board.clock.thread_cpu_ns()
+        block.wall_ns = -self._now()
         self._deadline = (
             None if request.seconds is None else self._now() + round(request.seconds * 1e9)
         )
 
     def _closed(self, block: Block) -> Block:
+        block.wall_ns += self._now()
         block.cpu_ns += self.board.clock.thread_cpu_ns()
+        block.process_cpu_ns += self.board.clock.process_cpu_ns()
+        block.stolen_ns += self._queued.read_ns()
         # A GPU is waited for here and nowhere else; what it still had to do belongs to the block.
         if self.board.gpu is not None:
             before = self._now()
@@ -219,6 +244,7 @@ class Conductor:
         self.block = None
         self.board.set(Arm("off", rest=OFF))
         self._pressure.close()
+        self._queued.close()
 
 
 def drive(
@@ -258,22 +284,54 @@ def ended_early(name: str, iterations: int) -> LoopError:
     )
 
 
-class _PressureGauge:
+class _Gauge:
+    """A small file of the kernel's that is read often; -1 where it is not there."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            self._fd = os.open(path, os.O_RDONLY)
+            os.pread(self._fd, 256, 0)
+        except OSError:
+            self._fd = -1
+
+    def read(self) -> bytes | None:
+        """Its content, or None."""
+        return None if self._fd < 0 else os.pread(self._fd, 256, 0)
+
+    def close(self) -> None:
+        """Stop reading."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class PressureGauge:
     """Time in which some task waited for a core, from the kernel; 0 where it does not say."""
 
     def __init__(self) -> None:
-        try:
-            self._fd: int | None = os.open("/proc/pressure/cpu", os.O_RDONLY)
-            os.pread(self._fd, 256, 0)
-        except OSError:
-            self._fd = None
+        self._gauge = _Gauge("/proc/pressure/cpu")
 
     def read_us(self) -> int:
-        if self._fd is None:
-            return 0
-        return int(os.pread(self._fd, 256, 0).split(b"\n", 1)[0].rsplit(b"=", 1)[1])
+        """Microseconds since the machine started."""
+        content = self._gauge.read()
+        return int(content.split(b"\n", 1)[0].rsplit(b"=", 1)[1]) if content else 0
 
     def close(self) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        """Stop reading."""
+        self._gauge.close()
+
+
+class RunQueueGauge:
+    """Time in which the calling thread was ready and another had its core; 0 where unknown."""
+
+    def __init__(self) -> None:
+        self._gauge = _Gauge(f"/proc/self/task/{threading.get_native_id()}/schedstat")
+
+    def read_ns(self) -> int:
+        """Nanoseconds since the thread started."""
+        content = self._gauge.read()
+        return int(content.split()[1]) if content else 0
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._gauge.close()

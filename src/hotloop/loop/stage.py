@@ -20,8 +20,9 @@ from threading import get_ident
 from typing import Any, Literal, ParamSpec, Self, TypeVar, cast, overload
 
 from hotloop.errors import StageError
-from hotloop.loop.arm import SUBSTITUTES, Kind
+from hotloop.loop.arm import SUBSTITUTES, Kind, amount_of, epoch_of, kind_of
 from hotloop.loop.board import Board, process_board
+from hotloop.loop.effects import check_call
 from hotloop.loop.gpu import GpuTimer, gpu_timer
 from hotloop.loop.iterables import StageAsyncIterable, StageIterable
 from hotloop.loop.lanes import current_lane, running_loop
@@ -35,10 +36,15 @@ StageKind = Literal["cpu", "gpu", "io", "network"]
 Effect = Literal["pure", "stateful", "effectful"]
 
 # Plain integers: comparing with an enum member costs 20 ns more.
-_REAL, _FREE, _PAD, _BURN, _DELAY, _RECORD = (
-    int(kind) for kind in (Kind.REAL, Kind.FREE, Kind.PAD, Kind.BURN, Kind.DELAY, Kind.RECORD)
-)
+_OFF, _REAL, _FREE, _PAD, _BURN, _WAIT, _DELAY, _RECORD, _CHECK = (int(kind) for kind in Kind)
 _SUBSTITUTES = frozenset(int(kind) for kind in SUBSTITUTES)
+
+# A replayed call that is ahead of the loop looks this often whether it may go on, and goes on
+# anyway when no iteration has ended for so long: the loop may be waiting for this very call.
+HOLD_NS = 200_000
+LONGEST_HOLD_NS = 20_000_000
+# So many iterations may a replayed stage run ahead of the loop, beside what is in flight.
+AHEAD_ITERATIONS = 4
 
 
 @overload
@@ -145,6 +151,8 @@ class Stage:
         self.function: Callable[..., Any] | None = None
         self.delayed_ns = 0
         self._replayed_epoch = -1
+        self._waited_for = (0, 0)  # an iteration, and since when a call waits for it to end
+        self._held: tuple[int, int, int] = (-1, 0, 0)  # epoch, iteration at its start, calls
         self._entered = threading.local()
         self.rebind()
         self.board.stages[name] = self
@@ -196,9 +204,10 @@ class Stage:
         starts = self._entered.__dict__.get("starts", {}).get(lane)
         if starts:
             start, mark = starts.pop()
-            if error is None and self.board.modes[self.index]:
-                if self.board.modes[self.index] == _DELAY:
-                    self._note_delay(self.board.clock.wait_ns(self._amount() * 1e9))
+            word = self.board.words[self.index]
+            if error is None and word:
+                if kind_of(word) == _DELAY:
+                    self._note_delay(self.board.clock.wait_ns(self._delay_ns(word)))
                 if mark is not None:
                     self._gpu_close(mark, start)
                 else:
@@ -277,28 +286,30 @@ class Stage:
         """One call under the arm in force: run, replay, wait, and log it."""
         board = self.board
         if board.watcher is not None:
-            board.watcher(self)  # may put another arm into force
-        kind = board.modes[self.index]
+            board.watcher(self)  # may set another arm
+        # Read once: the arm may change during the call, and its number with it.
+        word = board.words[self.index]
+        kind = kind_of(word)
         if self.kind == "gpu" and kind:
-            return self._measured_gpu(function, args, kwargs, kind)
+            return self._measured_gpu(function, args, kwargs, word)
         start = self._now()
         if kind == _REAL:
             output = function(*args, **kwargs)
-        elif kind in _SUBSTITUTES and (entry := self._replayed()) is not None:
+        elif kind in _SUBSTITUTES and (entry := self._replayed(word)) is not None:
             output = entry.working
-            if kind != _FREE:
-                owed = self._owed_ns(kind) - (self._now() - start)
-                (board.clock.burn_ns if kind == _BURN else board.clock.wait_ns)(owed)
+            if kind == _FREE:
+                while self._is_ahead(word):
+                    board.clock.wait_ns(HOLD_NS)
+            else:
+                self._spend(word, start)
         elif kind == _RECORD:
-            cpu_start = board.clock.thread_cpu_ns()
-            output = function(*args, **kwargs)
-            duration = self._now() - start
-            cpu = board.clock.thread_cpu_ns() - cpu_start
-            self._record(function, (args, kwargs), output, duration, cpu)
+            output = self._recorded(function, args, kwargs)
+        elif kind == _CHECK:
+            output = self._checked(function, args, kwargs)
         else:
             output = function(*args, **kwargs)
             if kind == _DELAY:
-                self._note_delay(board.clock.wait_ns(self._amount() * 1e9))
+                self._note_delay(board.clock.wait_ns(self._delay_ns(word)))
         self._write_log(start, current_lane())
         return output
 
@@ -312,35 +323,70 @@ class Stage:
         board = self.board
         if board.watcher is not None:
             board.watcher(self)
-        kind = board.modes[self.index]
+        word = board.words[self.index]
+        kind = kind_of(word)
         start = self._now()
-        if kind in _SUBSTITUTES and (entry := self._replayed()) is not None:
+        if kind in _SUBSTITUTES and (entry := self._replayed(word)) is not None:
             output = entry.working
-            owed = self._owed_ns(kind) - (self._now() - start) if kind != _FREE else 0
             if kind == _BURN:
-                board.clock.burn_ns(owed)
+                self._spend(word, start)
             else:
                 # Also for FREE: a stage that never suspends would starve the others.
+                owed = self._owed_ns(word) - (self._now() - start) if kind != _FREE else 0
                 await board.clock.wait_async_ns(owed)
+                while kind == _FREE and self._is_ahead(word):
+                    await board.clock.wait_async_ns(HOLD_NS)
         else:
             output = await function(*args, **kwargs)
             if kind == _RECORD:
-                self._record(function, (args, kwargs), output, self._now() - start, -1)
+                self._record(function, (args, kwargs), output, self._now() - start, -1, 0)
             elif kind == _DELAY:
-                self._note_delay(await board.clock.wait_async_ns(self._amount() * 1e9))
+                self._note_delay(await board.clock.wait_async_ns(self._delay_ns(word)))
         self._write_log(start, current_lane())
         return output
 
+    def _recorded(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run one call and keep what it returned, how long it took and what ran beside it."""
+        clock = self.board.clock
+        process, cpu, start = clock.process_cpu_ns(), clock.thread_cpu_ns(), self._now()
+        output = function(*args, **kwargs)
+        duration = self._now() - start
+        cpu, process = clock.thread_cpu_ns() - cpu, clock.process_cpu_ns() - process
+        self._record(function, (args, kwargs), output, duration, cpu, process)
+        return output
+
+    def _checked(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run one call and compare what it changed with what the stage declares."""
+        if self.effect == "effectful" or self.board.is_worker:
+            return function(*args, **kwargs)
+        output, broken, _complete = check_call(
+            self.name,
+            self.effect,
+            function,
+            args,
+            kwargs,
+            state=self.board.state,
+            writes=self._buffers(),
+            beside_main=get_ident() != self.board.main_thread,
+        )
+        self.board.broken_promises += broken
+        return output
+
     def _measured_gpu(
-        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], kind: int
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], word: int
     ) -> Any:
         """Like `measured`, on the GPU's clock: no synchronisation but while recording."""
+        kind = kind_of(word)
         timer, start = self._gpu(), self._now()
         mark = self._gpu_mark()
-        if kind in _SUBSTITUTES and (entry := self._replayed()) is not None:
+        if kind in _SUBSTITUTES and (entry := self._replayed(word)) is not None:
             output = entry.working
             if kind != _FREE:
-                timer.occupy_ns(self._owed_ns(kind))
+                timer.occupy_ns(self._owed_ns(word))
         elif kind == _RECORD:
             timer.synchronize()
             cpu_start, begin = self.board.clock.thread_cpu_ns(), self._now()
@@ -348,44 +394,101 @@ class Stage:
             timer.synchronize()
             duration = self._now() - begin
             cpu = self.board.clock.thread_cpu_ns() - cpu_start
-            self._record(function, (args, kwargs), output, duration, cpu)
+            self._record(function, (args, kwargs), output, duration, cpu, 0)
         else:
             output = function(*args, **kwargs)
             if kind == _DELAY:
-                timer.occupy_ns(self._amount() * 1e9)
-                self._note_delay(round(self._amount() * 1e9))
+                timer.occupy_ns(self._delay_ns(word))
+                self._note_delay(round(self._delay_ns(word)))
         self._gpu_close(mark, start)
         return output
 
-    def _replayed(self) -> Entry | None:
-        if self.board.is_worker and self.board.epoch != self._replayed_epoch:
+    def _replayed(self, word: int) -> Entry | None:
+        if self.board.is_worker and epoch_of(word) != self._replayed_epoch:
             # The owner rewinds its own tapes between blocks; a worker does at a block's start,
             # which is drained.
-            self._replayed_epoch = self.board.epoch
-            self.tape.rewind()
+            self._replayed_epoch = epoch_of(word)
+            self.tape.rewind(self.board.replay_phase[0])
             self.board.note_tape(self.index, len(self.tape), self.tape.faults)
         entry = self.tape.next()
         if entry is not None and entry.writes:
             replay_writes(entry, self._buffers())
         return entry
 
-    def _owed_ns(self, kind: int) -> float:
-        duration_ns = self.tape.next_duration_ns()
-        return duration_ns if kind == _PAD else duration_ns / self._amount()
+    def _spend(self, word: int, start: int) -> None:
+        """Let pass what the replayed call owes of its recorded time since `start`."""
+        clock = self.board.clock
+        owed = self._owed_ns(word) - (self._now() - start)
+        if kind_of(word) == _BURN:
+            clock.burn_ns(
+                owed,
+                releases_lock=self.tape.releases_lock,
+                moved_bytes=self.bytes_per_call or self.tape.bytes_per_call() or 0,
+            )
+        else:
+            clock.wait_ns(owed)
+
+    def _owed_ns(self, word: int) -> float:
+        duration_ns = float(self.tape.next_duration_ns())
+        if kind_of(word) != _PAD:
+            duration_ns /= amount_of(word)
+        return min(duration_ns, self.board.longest_wait_ns[0])
+
+    def _delay_ns(self, word: int) -> float:
+        return min(amount_of(word) * 1e9, self.board.longest_wait_ns[0])
+
+    def _is_ahead(self, word: int) -> bool:
+        """Whether a replayed call must wait for the loop, as a full queue would make it.
+
+        A stage on another thread costs nothing while it is free, and would spin as fast as it can;
+        the loop it feeds takes a known number of its calls in an iteration.
+        """
+        board = self.board
+        pace = board.paces[self.index]
+        if not pace or (board.owner and get_ident() == board.main_thread):
+            return False
+        epoch, first, calls = self._held
+        if epoch != epoch_of(word):
+            self._held = epoch_of(word), board.iteration[0], 1
+            self._waited_for = board.iteration[0], self._now()
+            return False
+        if board.words[self.index] != word:
+            return False
+        allowed = pace * (board.iteration[0] - first + AHEAD_ITERATIONS)
+        if calls >= allowed:
+            iteration, since = self._waited_for
+            if iteration != board.iteration[0]:
+                self._waited_for = board.iteration[0], self._now()
+                return True
+            if self._now() - since < LONGEST_HOLD_NS:
+                return True
+            self._waited_for = iteration, self._now()
+        self._held = epoch, first, calls + 1
+        return False
 
     def _record(
-        self, function: object, arguments: object, output: Any, duration_ns: int, cpu_ns: int
+        self,
+        function: object,
+        arguments: object,
+        output: Any,
+        duration_ns: int,
+        cpu_ns: int,
+        process_cpu_ns: int,
     ) -> None:
         self.tape.record(
-            _identity(function), arguments, output, self._buffers(), duration_ns, cpu_ns
+            _identity(function),
+            arguments,
+            output,
+            self._buffers(),
+            duration_ns,
+            cpu_ns,
+            process_cpu_ns=process_cpu_ns,
+            most_bytes=self.board.tape_bytes[0],
         )
         self.board.note_tape(self.index, len(self.tape), self.tape.faults)
 
     def _buffers(self) -> Sequence[Any]:
         return self.writes() if callable(self.writes) else self.writes
-
-    def _amount(self) -> float:
-        return self.board.amounts[self.index]
 
     def _note_delay(self, passed_ns: int) -> None:
         self.delayed_ns += passed_ns

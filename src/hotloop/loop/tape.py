@@ -6,6 +6,7 @@ working copy that replays return, so that a consumer that writes into what it wa
 and undone.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +14,10 @@ from typing import Any
 import numpy as np
 
 from hotloop.loop.values import (
+    ATOMS,
     NotCopyableError,
     count_bytes,
+    count_items,
     fingerprint,
     independent_copy,
     write_into,
@@ -22,10 +25,18 @@ from hotloop.loop.values import (
 
 # A stage that does not always return the same needs at least this many outputs to stand for it.
 MIN_OUTPUTS = 16
+# One that always returns the same needs no more than this; large outputs are kept so few.
+FEW_OUTPUTS = 4
 MAX_OUTPUTS = 4096
+# So many are recorded where there is time for it: rare outputs must be among them too.
+WANTED_OUTPUTS = 64
 # What a stage has just made lies in the cache for its consumer; so should what is replayed. A
-# tape ends here, once it holds enough outputs: two thirds of a common level 2 cache.
+# tape whose outputs are all of one size ends here: two thirds of a common level 2 cache.
 MAX_BYTES = 640 << 10
+# Where sizes vary, what a consumer takes varies too: outputs are recorded until the mean size is
+# known this well, and no more than so many bytes.
+SIZE_ERROR = 0.02
+MAX_VARIED_BYTES = 64 << 20
 # Two groups whose means explain more than this share of the variance of log durations are two
 # modes. Cutting a normal distribution at its mean explains 0.64, a uniform one 0.75.
 MODES_EXPLAIN = 0.88
@@ -54,11 +65,17 @@ class Tape:
     def __init__(self) -> None:
         self.entries: list[Entry] = []
         self.problem: str | None = None
+        self.limited = False  # memory ended before there were as many outputs as are wanted
         self.mutated = False
         self.missed = 0
         self.bytes = 0
+        self.own_cpu_ns = 0
+        self.other_cpu_ns = 0  # of the process's other threads, during the recorded calls
+        self.beside_ns = 0  # processor time beyond the calls' duration: what ran at once
         self._durations: list[int] = []
+        self._sizes: list[int] = []
         self._cursor = 0
+        self._replayed = 0  # entries handed out since the last rewind
         self._duration_cursor = 0
         self._target: object = None
 
@@ -66,11 +83,36 @@ class Tape:
         return len(self.entries)
 
     @property
+    def wanted(self) -> int:
+        """How many outputs stand for the stage: more where their sizes vary."""
+        if len(self._sizes) < FEW_OUTPUTS:
+            return MIN_OUTPUTS
+        sizes = np.array(self._sizes, float)
+        mean = float(sizes.mean())
+        spread = float(sizes.std()) / mean if mean else 0.0
+        needed = math.ceil((spread / SIZE_ERROR) ** 2)
+        return min(max(MIN_OUTPUTS, needed), MAX_OUTPUTS // 4)
+
+    @property
     def full(self) -> bool:
-        """Whether another output would exceed the tape's size."""
-        return len(self.entries) >= MAX_OUTPUTS or (
-            self.bytes >= MAX_BYTES and len(self.entries) >= MIN_OUTPUTS
-        )
+        """Whether another output is not wanted."""
+        count = len(self.entries)
+        if count >= MAX_OUTPUTS or self.bytes >= MAX_VARIED_BYTES and count >= MIN_OUTPUTS:
+            return True
+        return self.bytes >= MAX_BYTES and count >= self.wanted
+
+    @property
+    def needed(self) -> int:
+        """The fewest outputs that may stand for the stage: few if they are all alike."""
+        outputs = [entry.pristine for entry in self.entries]
+        alike = all(isinstance(one, ATOMS) and one == outputs[0] for one in outputs)
+        return FEW_OUTPUTS if self.limited or alike else MIN_OUTPUTS
+
+    @property
+    def releases_lock(self) -> bool:
+        """Whether other threads computed during the recorded calls as if there were no lock."""
+        together = min(self.own_cpu_ns, self.other_cpu_ns)
+        return together > 0 and self.beside_ns > 0.25 * together
 
     @property
     def faults(self) -> int:
@@ -93,8 +135,15 @@ class Tape:
         buffers: Sequence[Any],
         duration_ns: int,
         cpu_ns: int,
+        *,
+        process_cpu_ns: int = 0,
+        most_bytes: int = 1 << 30,
     ) -> None:
-        """Keep one call. What cannot be kept becomes the tape's `problem`."""
+        """Keep one call. What cannot be kept becomes the tape's `problem`.
+
+        process_cpu_ns: processor time of all threads during the call, this one's included.
+        most_bytes: what the tape may hold, its copies included.
+        """
         if self.problem is not None:
             return
         if self._target is None:
@@ -104,7 +153,24 @@ class Tape:
             return
         if len(self._durations) < MAX_OUTPUTS:  # they are small: more of them than of outputs
             self._durations.append(duration_ns)
-        if self.full:
+        if cpu_ns >= 0 and process_cpu_ns:
+            self.own_cpu_ns += cpu_ns
+            self.other_cpu_ns += max(0, process_cpu_ns - cpu_ns)
+            self.beside_ns += max(0, process_cpu_ns - duration_ns)
+        if self.full or self.limited:
+            return
+        size = count_bytes(output)
+        held = 2 * (size + count_bytes(buffers))  # an entry keeps two copies
+        if 2 * self.bytes + held > most_bytes:
+            if len(self.entries) >= FEW_OUTPUTS:
+                self.limited = True
+            else:
+                self.problem = (
+                    f"an output takes {size / 2**20:.0f} MiB, and {FEW_OUTPUTS} of them with a copy "
+                    f"each do not fit into the {most_bytes / 2**20:.0f} MiB that its tape may "
+                    "take; give a larger --tape-memory"
+                )
+                self.entries.clear()
             return
         try:
             pristine = independent_copy(output)
@@ -113,7 +179,7 @@ class Tape:
         except NotCopyableError as error:
             self.problem = str(error)
             return
-        size = count_bytes(output)
+        self._sizes.append(count_items(output))
         self.entries.append(
             Entry(
                 pristine=pristine,
@@ -136,6 +202,7 @@ class Tape:
         cursor = self._cursor
         # Another thread may read the same cursor: it replays the same entry, which is harmless.
         self._cursor = cursor + 1 if cursor + 1 < len(entries) else 0
+        self._replayed += 1
         return entries[cursor]
 
     def next_duration_ns(self) -> int:
@@ -144,17 +211,22 @@ class Tape:
         self._duration_cursor = cursor + 1 if cursor + 1 < len(self._durations) else 0
         return self._durations[cursor]
 
-    def rewind(self) -> None:
-        """Start the next block from the first recorded call, and undo what consumers wrote.
+    def rewind(self, phase: float = 0.0) -> None:
+        """Undo what consumers wrote, and start the next block at a share `phase` of the tape.
 
-        Sets `mutated` if any working copy had been written into.
+        Every arm of a round starts at the same output; rounds start at others, so that all are
+        replayed equally often. Sets `mutated` if any working copy had been written into.
         """
-        self._cursor = 0
-        for entry in self.entries:
+        count = len(self.entries)
+        for back in range(min(self._replayed, count)):
+            entry = self.entries[self._cursor - 1 - back]
             if fingerprint(entry.working) != entry.print:
                 self.mutated = True
                 entry.working = independent_copy(entry.pristine)
                 entry.print = fingerprint(entry.working)
+        self._replayed = 0
+        self._cursor = int(phase * count) if count else 0
+        self._duration_cursor = int(phase * len(self._durations))
 
     def durations_ns(self) -> np.ndarray:
         """Recorded durations, in the order of the calls."""

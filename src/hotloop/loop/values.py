@@ -98,6 +98,27 @@ def count_bytes(value: Any) -> int:
     return sum(int(array.nbytes) for array in arrays_in(value))
 
 
+def count_items(value: Any, depth: int = 6) -> int:
+    """A size of `value` that grows with what its consumer has to go through.
+
+    Elements of arrays and tensors, items of containers, characters of text; 1 for anything else.
+    """
+    if isinstance(value, np.ndarray):
+        return 1 + int(value.size)
+    if is_tensor(value):
+        return 1 + int(value.numel())
+    if isinstance(value, str | bytes | bytearray):
+        return 1 + len(value)
+    if depth and isinstance(value, tuple | list | set | frozenset):
+        return 1 + sum(count_items(item, depth - 1) for item in value)
+    if depth and isinstance(value, dict):
+        return 1 + sum(count_items(item, depth - 1) for item in value.values())
+    if depth and dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = (getattr(value, field.name) for field in dataclasses.fields(value))
+        return 1 + sum(count_items(item, depth - 1) for item in fields)
+    return 1
+
+
 def fingerprint(value: Any) -> tuple[object, ...]:
     """A value that changes when somebody writes into an array or container of `value`.
 

@@ -6,68 +6,27 @@ whether pairs add up. Pure functions of what the recording found out.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hotloop.loop.arm import BURN, DELAY, FREE, PAD, SUBSTITUTES, WAIT, Arm, Mode
+from hotloop.simplify.names import (
+    ALL_FREE,
+    BASELINE,
+    aa_name,
+    delay_name,
+    faster_name,
+    free_name,
+    only_name,
+    pad_name,
+    pair_name,
+)
 from hotloop.simplify.record import Record, StageFacts
 
-FASTER = 2.0  # the k of BURN and WAIT
 MAX_PAIRS = 6
 # Delays that the loop is given, as shares of its iteration; where stages have slack, more than one.
 DELAY_SHARES = (0.5, 1.0)
 MIN_DELAY_NS = 50_000
-
-BASELINE = "baseline"
-
-
-def aa_name(number: int) -> str:
-    """The name of one of the arms that are the same as the baseline."""
-    return f"A/A {number}"
-
-
-def free_name(stage: str) -> str:
-    """The arm in which one stage is free."""
-    return f"free {stage}"
-
-
-def only_name(stage: str) -> str:
-    """The arm in which every replaceable stage but one is free."""
-    return f"only {stage}"
-
-
-def pad_name(stage: str) -> str:
-    """The arm in which a stage waits instead of working."""
-    return f"pad {stage}"
-
-
-def faster_name(stage: str, how: str, k: float) -> str:
-    """The arm in which a stage is k times faster; how: "burn" or "wait"."""
-    return f"{how}({k:g}) {stage}"
-
-
-def delay_name(stage: str, number: int) -> str:
-    """One of the arms in which a stage is held up."""
-    return f"delay {stage} #{number}"
-
-
-def pair_name(first: str, second: str) -> str:
-    """The arm in which two stages are free together."""
-    return f"free {first} + {second}"
-
-
-ALL_FREE = "free all"
-
-
-def is_aa(arm: str) -> bool:
-    """Whether an arm is one of those that are the same as the baseline."""
-    return arm.startswith("A/A ")
-
-
-def is_free(arm: str) -> bool:
-    """Whether an arm makes one stage free, a pair, or all."""
-    return arm.startswith("free ")
-
 
 def first_arms(record: Record, aa_pairs: int) -> dict[str, Arm]:
     """The baseline, its equals, every stage free, every stage alone, and all free."""
@@ -102,6 +61,8 @@ def only_and_all(record: Record) -> dict[str, Arm]:
             if other is not stage
             and not record.is_inside(stage, other)
             and not record.is_inside(other, stage)
+            # A stage that takes what this one makes must go on taking it.
+            and stage.name not in record.feeds.get(other.name, ())
         }
         if others:
             arms[only_name(stage.name)] = Arm(only_name(stage.name), others)
@@ -122,10 +83,12 @@ class Pace:
     stretch: float = 1.0
 
 
-def second_arms(record: Record, live: set[str], paces: Mapping[str, Pace]) -> dict[str, Arm]:
+def second_arms(
+    record: Record, live: set[str], paces: Mapping[str, Pace], faster: Sequence[float]
+) -> dict[str, Arm]:
     """Once the singles are known: how a survivor costs, and whether small ones add up.
 
-    live: the names of the arms that survived the first look.
+    live: the names of the arms that survived the first look; faster: how many times.
     """
     arms: dict[str, Arm] = {}
     small: list[StageFacts] = []
@@ -137,7 +100,9 @@ def second_arms(record: Record, live: set[str], paces: Mapping[str, Pace]) -> di
             if stage.ns_per_call >= record.shortest_wait_ns:
                 mode = PAD if pace.stretch == 1 else WAIT(pace.stretch)
                 arms[pad_name(stage.name)] = Arm(pad_name(stage.name), {stage.name: mode})
-            arms |= _faster(record, stage, pace.drift) | delays(record, stage)
+            for k in faster:
+                arms |= _faster(record, stage, k, pace.drift)
+            arms |= delays(record, stage)
         else:
             small.append(stage)
             if record.concurrent:
@@ -165,12 +130,12 @@ def replaced_in(arm: Arm) -> list[str]:
     return [name for name, mode in arm.modes.items() if mode.kind in SUBSTITUTES]
 
 
-def _faster(record: Record, stage: StageFacts, drift: float) -> dict[str, Arm]:
+def _faster(record: Record, stage: StageFacts, k: float, drift: float) -> dict[str, Arm]:
     # A coroutine has no processor time of its own; what it mostly does is wait.
     if stage.kind in ("cpu", "gpu") and stage.cpu_share is not None and stage.cpu_share > 0.5:
-        name, mode = faster_name(stage.name, "burn", FASTER), BURN(FASTER * drift)
-    elif stage.ns_per_call / FASTER >= record.shortest_wait_ns:
-        name, mode = faster_name(stage.name, "wait", FASTER), WAIT(FASTER * drift)
+        name, mode = faster_name(stage.name, "burn", k), BURN(k * drift)
+    elif stage.ns_per_call / k >= record.shortest_wait_ns:
+        name, mode = faster_name(stage.name, "wait", k), WAIT(k * drift)
     else:
         return {}
     return {name: Arm(name, {stage.name: mode})}

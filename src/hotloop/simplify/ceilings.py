@@ -13,12 +13,11 @@ import numpy as np
 
 from hotloop.benchmark.noise import Interval
 from hotloop.benchmark.summary import Unknown
-from hotloop.simplify.arms import ALL_FREE, BASELINE, only_name
-from hotloop.simplify.estimate import Medians, Samples
+from hotloop.simplify.names import ALL_FREE, BASELINE, only_name
+from hotloop.simplify.estimate import Means, Samples
+from hotloop.simplify.rare import REST
 from hotloop.simplify.record import Record, StageFacts
 
-# What the loop does outside its stages counts as a stage of its own from this share on.
-REST = "the rest"
 # The model may miss the baseline by this share although their intervals are shorter: so much the
 # probes of a round's arms differ in cost.
 MODEL_TOLERANCE = 0.005
@@ -73,13 +72,13 @@ def ladder(record: Record, samples: Samples) -> Ladder | Unknown:
             if len(stages) < 2
             else "too few rounds held all of its arms; give a larger --budget"
         )
-    medians = samples.medians(arms)
-    names, values, draws = _ceilings(stages, medians)
-    now = medians.time(BASELINE)
+    means = samples.means(arms)
+    names, values, draws = _ceilings(stages, means)
+    now = means.time(BASELINE)
 
     def rung_interval(value: float, drawn: np.ndarray) -> Interval:
         # No rung lies above the one before it.
-        return medians.interval(min(value, now.value), np.minimum(drawn, medians.draws[:, 0]))
+        return means.interval(min(value, now.value), np.minimum(drawn, means.draws[:, 0]))
 
     stage_value, stage_draws = float(values.max()), draws.max(axis=1)
     slowest = names[int(values.argmax())]
@@ -104,20 +103,20 @@ def ladder(record: Record, samples: Samples) -> Ladder | Unknown:
         _roof(record, names, stage_value),
     ]
     ceilings = {
-        name: medians.interval(float(values[k]), draws[:, k]) for k, name in enumerate(names)
+        name: means.interval(float(values[k]), draws[:, k]) for k, name in enumerate(names)
     }
-    return Ladder(rungs, ceilings, _model(record, stages, names, values, draws, medians))
+    return Ladder(rungs, ceilings, _model(record, stages, names, values, draws, means))
 
 
 def _ceilings(
-    stages: Sequence[StageFacts], medians: Medians
+    stages: Sequence[StageFacts], means: Means
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
     """ceiling(i) = T(only i) − T(all free), and what is left with all free as one more stage."""
-    floor = medians.arms.index(ALL_FREE)
-    at = [medians.arms.index(only_name(stage.name)) for stage in stages]
-    values = np.append(medians.values[at] - medians.values[floor], medians.values[floor])
+    floor = means.arms.index(ALL_FREE)
+    at = [means.arms.index(only_name(stage.name)) for stage in stages]
+    values = np.append(means.values[at] - means.values[floor], means.values[floor])
     draws = np.column_stack(
-        [medians.draws[:, at] - medians.draws[:, [floor]], medians.draws[:, floor]]
+        [means.draws[:, at] - means.draws[:, [floor]], means.draws[:, floor]]
     )
     return [*(stage.name for stage in stages), REST], np.maximum(values, 0), np.maximum(draws, 0)
 
@@ -157,7 +156,7 @@ def _model(
     names: Sequence[str],
     values: np.ndarray,
     draws: np.ndarray,
-    medians: Medians,
+    means: Means,
 ) -> PipelineModel | Unknown:
     """The time a pipeline without contention would take: its slowest lane's."""
     if len(stages) < len(outermost(record.stages)):
@@ -170,12 +169,12 @@ def _model(
         columns.append([rest])
     predicted = max(float(values[lane].sum()) for lane in columns)
     predicted_draws = np.max([draws[:, lane].sum(axis=1) for lane in columns], axis=0)
-    base = medians.arms.index(BASELINE)
-    difference = medians.interval(
-        predicted - float(medians.values[base]), predicted_draws - medians.draws[:, base]
+    base = means.arms.index(BASELINE)
+    difference = means.interval(
+        predicted - float(means.values[base]), predicted_draws - means.draws[:, base]
     )
-    holds = 0.0 in difference or abs(difference.value) < MODEL_TOLERANCE * medians.values[base]
-    return PipelineModel(medians.interval(predicted, predicted_draws), difference, bool(holds))
+    holds = 0.0 in difference or abs(difference.value) < MODEL_TOLERANCE * means.values[base]
+    return PipelineModel(means.interval(predicted, predicted_draws), difference, bool(holds))
 
 
 def _lane_groups(stages: Sequence[StageFacts]) -> list[tuple[list[str], bool]]:

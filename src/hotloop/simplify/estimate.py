@@ -1,179 +1,412 @@
-"""From blocks to effects: ratios of medians, with intervals from windows of complete rounds.
+"""From blocks to effects: ratios of mean times, with intervals from leaving out rounds.
 
-One row of the data is a round, a randomised complete block in which every arm ran once; one
-column is an arm; a value is the time of an iteration, in ns, or NaN where the arm did not run.
-Whatever is compared is taken from the rounds that hold all of it, so slow and fast moods of the
-machine fall on both sides alike.
+What a user pays for is throughput, units over seconds, so every time here is a sum of seconds over
+a sum of units: rare long iterations count with all their weight. One round is a randomised
+complete block, in which every arm ran once. Two things besides the arms make blocks differ, and are
+taken out where that helps: time that other programs took from the loop, and how often the loop's
+own rare work happened to fall into a block, which all arms together know better than one of them.
 """
 
-import functools
 import math
-import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from hotloop.benchmark.noise import (
-    CONFIDENCE,
-    Interval,
-    percentile_interval,
-    resampled_rows,
-)
+from hotloop.benchmark.noise import CONFIDENCE, Interval
+from hotloop.simplify.student import student_quantile, student_tail
 
-RESAMPLES = 2_000
+DRAWS = 4_000
 MIN_ROUNDS = 5
-# With fewer arms a round's effect would hold too much of each arm's own noise: at four, intervals
-# cover 90% (simulated), at eleven 94%.
-LEAST_ARMS = 8
+# A t-quantile with fewer degrees of freedom than this is too wide to decide anything.
+LEAST_DEGREES = 2
+# With fewer rare events than this their own spread is not known well enough from the rounds.
+FEW_EVENTS = 30
+# Rare work below this share of the time is left to the noise.
+RARE_SHARE = 0.003
 
 
 @dataclass
 class Samples:
-    """The measured times: `ns` is (rounds, arms)."""
+    """The measured blocks as tables of rounds and arms.
+
+    ns: (R, A) time of a block, NaN where the arm did not run; units: (R, A) what it did.
+    stolen_ns: (R, A) time that other programs took from the loop.
+    rare_ns: (R, A, K) of each kind of work, the part that varies with what fell into the block
+    (see `hotloop.simplify.rare`); rare_events: (R, A, K) how many such events it was.
+    real: (A, K) whether that kind of work really ran in an arm.
+    stage_ns: (R, A, S) time of each stage's calls, as they were in that arm.
+    same: names of the arms in which nothing is changed; the first is the baseline.
+    serial: whether a nanosecond of any work is a nanosecond of the loop; otherwise the part that
+    the loop feels is estimated.
+    """
 
     ns: np.ndarray
+    units: np.ndarray
     arms: list[str]
+    same: list[str]
+    stolen_ns: np.ndarray | None = None
+    rare_ns: np.ndarray | None = None
+    rare_events: np.ndarray | None = None
+    real: np.ndarray | None = None
+    stage_ns: np.ndarray | None = None
+    serial: bool = True
     seed: int = 0
+    _means: dict[tuple[str, ...], "Means"] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        self._level = without_round_effects(self.ns)
-        # A k-th of an arm's own noise goes with the round's effect, and is missing in the draws.
-        arms = self.ns.shape[1]
-        self._widened = math.sqrt(arms / (arms - 1)) if arms >= LEAST_ARMS else 1.0
+        self._ran = np.isfinite(self.ns)
+        self._y = np.where(self._ran, self.ns, 0.0)
+        self._u = np.where(self._ran, self.units, 0.0)
+        shape = self.ns.shape
+        none = np.zeros(shape)
+        self._stolen = none if self.stolen_ns is None else np.where(self._ran, self.stolen_ns, 0.0)
+        if self.rare_ns is None or self.real is None:
+            self._rare = self._events = np.zeros((*shape, 0))
+            self._real = np.zeros((shape[1], 0), bool)
+        else:
+            ran = self._ran[:, :, None] & self.real[None]
+            self._rare = np.where(ran, self.rare_ns, 0.0)
+            events = np.zeros_like(self._rare) if self.rare_events is None else self.rare_events
+            self._events = np.where(ran, events, 0.0)
+            self._real = self.real
 
-    _cache: dict[tuple[object, ...], Any] = field(default_factory=dict, repr=False)
+    # --- which rounds --------------------------------------------------------------------------
 
     def rounds(self, arms: Sequence[str]) -> np.ndarray:
         """The rounds, by number, in which all of these arms ran."""
-        columns: np.ndarray = np.array([self.arms.index(arm) for arm in arms])
-        return np.flatnonzero(np.isfinite(self.ns[:, columns]).all(axis=1))
+        columns = [self.arms.index(arm) for arm in arms]
+        rounds: np.ndarray = np.flatnonzero(self._ran[:, columns].all(axis=1))
+        return rounds
 
     def has(self, *arms: str) -> bool:
         """Whether all of these arms ran together in enough rounds for an interval."""
         return all(arm in self.arms for arm in arms) and len(self.rounds(arms)) >= MIN_ROUNDS
 
-    def medians(self, arms: Sequence[str]) -> "Medians":
-        """Medians of these arms over their common rounds, with bootstrap draws of all at once."""
+    def means(self, arms: Sequence[str]) -> "Means":
+        """Mean times of these arms over their common rounds, with joint draws.
+
+        The baseline stands for all arms in which nothing is changed.
+        """
+        key = tuple(arms)
+        if key not in self._means:
+            self._means[key] = self._best(arms)
+        return self._means[key]
+
+    def same_gain(self, arm: str, confidence: float = CONFIDENCE) -> Interval:
+        """How an arm in which nothing is changed differs from the others of its kind."""
+        others = [name for name in self.same if name != arm and name in self.arms]
+        groups = [[self.arms.index(arm)], [self.arms.index(name) for name in others]]
+        rounds = self.rounds([arm, *others])
+        found = self._adjusted([arm, "the others"], groups, rounds, *self._choice)
+        return found.gain(arm, "the others", confidence)
+
+    def raw_time(self, arm: str) -> Interval:
+        """The mean time of a unit as it was measured, nothing taken out."""
+        columns = self._columns(arm)
+        found = self._adjusted([arm], [columns], self.rounds([arm]), False, False)
+        return found.time(arm)
+
+    def if_faster(self, free: str, slowed: str, stage: int, factor: float) -> Interval:
+        """The gain if a stage took 1/`factor` of its time, by an arm that took about so much.
+
+        T = T(free) + (T(slowed) − T(free)) · (s/factor − s(free)) / (s(slowed) − s(free)), where s
+        is the stage's own time in an iteration: in the baseline, and as it came out in either arm.
+        So the recorded durations need not be the ones of today, and what they stand for is part
+        of the interval. It is never more than the gain of the free stage.
+        """
+        base = self.same[0]
+        arms = [base, free, slowed]
         rounds = self.rounds(arms)
-        columns = [self._median(rounds, arm) for arm in arms]
-        return Medians(
-            list(arms),
-            np.array([value for value, _ in columns]),
-            np.stack([draws for _, draws in columns], axis=1),
+        # The stage's own time contains what was stolen during it, so the loop's must too.
+        groups = [self._columns(arm) for arm in arms]
+        times = self._adjusted(arms, groups, rounds, False, self._choice[1])
+        own, owns = self._stage_times(stage, self._columns(base), rounds)
+        none, nones = self._stage_times(stage, self._columns(free), rounds)
+        took, tooks = self._stage_times(stage, self._columns(slowed), rounds)
+
+        def gain(t: np.ndarray, s: Any, s_free: Any, s_slowed: Any) -> np.ndarray:
+            reach = (s / factor - s_free) / np.maximum(s_slowed - s_free, 1e-9)
+            felt = np.maximum(t[..., 2] - t[..., 1], 0)
+            result: np.ndarray = 1 - (t[..., 1] + felt * np.clip(reach, 0, 2)) / t[..., 0]
+            return result
+
+        value = float(gain(times.values, own, none, took))
+        error = times.error(gain(times.replicates, owns, nones, tooks))
+        found = times.around(value, error, CONFIDENCE)
+        most = times.gain(free, base)
+        return Interval(min(found.value, most.value), found.low, min(found.high, most.high))
+
+    def _stage_times(
+        self, stage: int, columns: list[int], rounds: np.ndarray
+    ) -> tuple[float, np.ndarray]:
+        """A stage's own time in a unit of these arms, and without each round."""
+        if self.stage_ns is None:
+            raise ValueError("these samples have no times of stages")
+        inside = np.zeros(len(self.ns), bool)
+        inside[rounds] = True
+        ran = np.where(self._ran, self.stage_ns[:, :, stage], 0.0)
+        spent = np.where(inside, ran[:, columns].sum(axis=1), 0.0)
+        units = np.where(inside, self._u[:, columns].sum(axis=1), 0.0)
+        value, left = _left_out_ratio(spent[:, None], units[:, None])
+        return float(value[0]), left[:, 0]
+
+    # --- what is taken out -----------------------------------------------------------------------
+
+    @cached_property
+    def _choice(self) -> tuple[bool, bool]:
+        """Whether to take out stolen time, and rare work: what leaves the least spread."""
+        options = [(False, False)]
+        if self._stolen.any():
+            options.append((True, False))
+        if self._rare_matters:
+            options += [(stolen, True) for stolen in {stolen for stolen, _ in options}]
+        return min(sorted(options), key=lambda option: self._spread(*option))
+
+    @cached_property
+    def _rare_matters(self) -> bool:
+        total = float(self._y.sum())
+        return bool(total and (self._rare.sum(axis=(0, 1)) > RARE_SHARE * total).any())
+
+    def _spread(self, stolen: bool, rare: bool) -> float:
+        """The typical error of an arm's time against the baseline's; comparable within one table."""
+        base = self.same[0]
+        errors = []
+        for arm in self.arms:
+            if arm in self.same or not self.has(arm, base):
+                continue
+            groups = [self._columns(arm), self._columns(base)]
+            found = self._adjusted([arm, base], groups, self.rounds([arm, base]), stolen, rare)
+            errors.append(math.log(max(found.error(found.log_ratio(arm, base)), 1e-9)))
+        if not errors:
+            found = self._adjusted(
+                [base], [self._columns(base)], self.rounds([base]), stolen, rare
+            )
+            return found.time(base).half_width
+        return float(np.mean(errors))
+
+    def _best(self, arms: Sequence[str]) -> "Means":
+        groups = [self._columns(arm) for arm in arms]
+        return self._adjusted(list(arms), groups, self.rounds(arms), *self._choice)
+
+    def _columns(self, arm: str) -> list[int]:
+        if arm == self.same[0]:
+            return [self.arms.index(name) for name in self.same if name in self.arms]
+        return [self.arms.index(arm)]
+
+    def _adjusted(
+        self,
+        names: list[str],
+        groups: list[list[int]],
+        rounds: np.ndarray,
+        stolen: bool,
+        rare: bool,
+    ) -> "Means":
+        """Mean times of groups of arms, and the same with each round left out."""
+        inside = np.zeros(len(self.ns), bool)
+        inside[rounds] = True
+        y = self._less_stolen if stolen else self._y
+        felt = self._felt(stolen) if rare else np.zeros(self._rare.shape[2])
+        kept = np.flatnonzero(felt)
+        pooled = self._rare[:, :, kept].sum(axis=1)  # (R, K)
+        pooled_u = np.stack(
+            [(self._u * self._real[:, k]).sum(axis=1) for k in kept], axis=1
+        ) if len(kept) else np.zeros((len(y), 0))
+        rate, rates = _left_out_ratio(pooled, pooled_u)
+        values, replicates = [], []
+        for group in groups:
+            ys = np.where(inside, y[:, group].sum(axis=1), 0.0)
+            us = np.where(inside, self._u[:, group].sum(axis=1), 0.0)
+            total_y, total_u = ys.sum(), us.sum()
+            left_y, left_u = total_y - ys, np.maximum(total_u - us, 1e-300)
+            value, left = total_y / max(total_u, 1e-300), left_y / left_u
+            for column, k in enumerate(kept):
+                real = [a for a in group if self._real[a, k]]
+                if not real:
+                    continue
+                es = np.where(inside, self._rare[:, real, k].sum(axis=1), 0.0)
+                ru = np.where(inside, self._u[:, real].sum(axis=1), 0.0)
+                weight = ru.sum() / max(total_u, 1e-300)
+                own, owns = _left_out_ratio(es[:, None], ru[:, None])
+                value -= felt[k] * weight * float(own[0] - rate[column])
+                left = left - felt[k] * weight * (owns[:, 0] - rates[:, column])
+            values.append(float(value))
+            replicates.append(left)
+        # A round in which an arm did not run still tells how often rare work comes.
+        return Means(
+            names,
+            np.array(values),
+            np.stack(replicates, axis=1),
+            degrees=max(len(rounds) - 1, LEAST_DEGREES),
+            counting=self._counting(groups, values, rounds),
+            seed=self.seed,
         )
 
-    def _median(self, rounds: np.ndarray, arm: str) -> tuple[float, np.ndarray]:
-        """One arm's median over these rounds, and its draws; kept, for most are asked for often."""
-        key = (rounds.tobytes(), arm)
-        if key not in self._cache:
-            values = self._level[rounds, self.arms.index(arm)]
-            value = float(smooth_median(values))
-            draws = smooth_median(values[self._resampled(len(rounds))])
-            self._cache[key] = (value, value + (draws - value) * self._widened)
-        found: tuple[float, np.ndarray] = self._cache[key]
+    def _felt(self, stolen: bool) -> np.ndarray:
+        """The part of each kind of rare work that the loop feels: (K,), 0 to 1."""
+        count = self._rare.shape[2]
+        total = float(self._y.sum())
+        share = self._rare.sum(axis=(0, 1)) / max(total, 1e-300)
+        large = share > RARE_SHARE
+        if self.serial or not large.any():
+            return large.astype(float)
+        felt = np.zeros(count)
+        y = self._less_stolen if stolen else self._y
+        felt[large] = self._slopes(y, self._rare[:, :, large])
+        return felt
+
+    @cached_property
+    def _less_stolen(self) -> np.ndarray:
+        """Times of blocks without what other programs took, as far as the loop felt it.
+
+        Work that ends at a time of the clock does not feel it; work that computes does.
+        """
+        felt = float(self._slopes(self._y, self._stolen[:, :, None])[0])
+        less: np.ndarray = self._y - felt * self._stolen
+        return less
+
+    def _slopes(self, y: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """How much of each covariate (R, A, K) is felt in `y` (R, A), within arms: (K,), 0 to 1."""
+        rows_x, rows_y = [], []
+        for a in range(len(self.arms)):
+            ran = self._ran[:, a] & (self._u[:, a] > 0)
+            if ran.sum() < MIN_ROUNDS:
+                continue
+            of_x = x[ran, a] / self._u[ran, a, None]
+            of_y = y[ran, a] / self._u[ran, a]
+            rows_x.append(of_x - of_x.mean(axis=0))
+            rows_y.append(of_y - of_y.mean())
+        if not rows_x:
+            return np.zeros(x.shape[2])
+        solved = np.linalg.lstsq(np.concatenate(rows_x), np.concatenate(rows_y), rcond=None)[0]
+        slopes: np.ndarray = np.clip(solved, 0, 1)
+        return slopes
+
+    def _counting(
+        self, groups: list[list[int]], values: list[float], rounds: np.ndarray
+    ) -> np.ndarray:
+        """Variance (arms,) that few rare events leave at the least, whatever the rounds say."""
+        found = np.zeros(len(groups))
+        total_u = float(self._u.sum())
+        for k in range(self._rare.shape[2]):
+            events = float(self._events[:, :, k].sum())
+            seen_u = float((self._u * self._real[:, k]).sum())
+            if not 0 < events < FEW_EVENTS or not seen_u or not total_u:
+                continue
+            per_unit = float(self._rare[:, :, k].sum()) / seen_u
+            for g, group in enumerate(groups):
+                if per_unit > RARE_SHARE * values[g] and any(self._real[a, k] for a in group):
+                    found[g] += per_unit**2 / events
         return found
 
-    def _resampled(self, count: int) -> np.ndarray:
-        """Row numbers of each bootstrap sample, drawn as whole windows of rounds."""
-        key = (count,)
-        if key not in self._cache:
-            # The rows that are never drawn count in the value all the same.
-            rng = np.random.default_rng(self.seed)
-            self._cache[key] = resampled_rows(count, RESAMPLES, rng)
-        rows_of: np.ndarray = self._cache[key]
-        return rows_of
+
+def _left_out_ratio(over: np.ndarray, under: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Ratios of sums over rounds (R, K): all rounds (K,), and without each of them (R, K)."""
+    total, total_under = over.sum(axis=0), under.sum(axis=0)
+    safe = np.where(total_under > 0, total_under, 1.0)
+    left = total_under - under
+    without = np.where(left > 0, (total - over) / np.where(left > 0, left, 1.0), total / safe)
+    return total / safe, without
 
 
 @dataclass(frozen=True)
-class Medians:
-    """Medians of several arms (arms,) and their joint draws (resamples, arms), in ns."""
+class Means:
+    """Mean times of several arms (arms,), in ns a unit, and the same without each round.
+
+    replicates: (rounds, arms). counting: (arms,) a variance that is added to every error.
+    """
 
     arms: list[str]
     values: np.ndarray
-    draws: np.ndarray
+    replicates: np.ndarray
+    degrees: int
+    counting: np.ndarray
+    seed: int = 0
+
+    @cached_property
+    def draws(self) -> np.ndarray:
+        """Joint draws (draws, arms) of the mean times: multivariate t, from the jackknife."""
+        rng = np.random.default_rng(self.seed)
+        rounds = len(self.replicates)
+        away = self.replicates - self.replicates.mean(axis=0)
+        normal = rng.standard_normal((DRAWS, rounds))
+        tails = np.sqrt(self.degrees / rng.chisquare(self.degrees, (DRAWS, 1)))
+        spread = math.sqrt((rounds - 1) / rounds) * (normal @ away)
+        # Counting errors are common to all arms: they see the same rare work.
+        common = rng.standard_normal((DRAWS, 1)) * np.sqrt(self.counting)
+        drawn: np.ndarray = self.values + tails * (spread + common)
+        return np.maximum(drawn, 0.0)
+
+    def error(self, left_out: np.ndarray) -> float:
+        """The standard error of a statistic, given its values without each round (rounds,)."""
+        count = len(left_out)
+        if count < 2:
+            return float("inf")
+        away = left_out - left_out.mean()
+        return math.sqrt((count - 1) / count * float(away @ away))
+
+    def log_ratio(self, arm: str, base: str) -> np.ndarray:
+        """log T(arm) / T(base) without each round."""
+        a, b = self.arms.index(arm), self.arms.index(base)
+        tiny = 1e-300
+        ratio: np.ndarray = np.log(
+            np.maximum(self.replicates[:, a], tiny) / np.maximum(self.replicates[:, b], tiny)
+        )
+        return ratio
 
     def interval(self, value: float, draws: np.ndarray, confidence: float = CONFIDENCE) -> Interval:
         """The interval of any statistic computed alike from `values` and from `draws`."""
-        return percentile_interval(value, draws, confidence=confidence)
+        tail = (1 - confidence) / 2
+        low, high = np.quantile(draws, [tail, 1 - tail])
+        return Interval(value, min(value, float(low)), max(value, float(high)))
 
     def time(self, arm: str) -> Interval:
-        """The median time of one arm."""
+        """The mean time of one arm."""
         at = self.arms.index(arm)
-        return self.interval(float(self.values[at]), self.draws[:, at])
+        error = math.hypot(self.error(self.replicates[:, at]), math.sqrt(self.counting[at]))
+        return self.around(float(self.values[at]), error, CONFIDENCE)
 
     def difference(self, arm: str, other: str) -> Interval:
         """The time of one arm less that of another."""
-        a, b = self.arms.index(arm), self.arms.index(other)
-        return self.interval(
-            float(self.values[a] - self.values[b]), self.draws[:, a] - self.draws[:, b]
-        )
+        return self.statistic(lambda time: time(arm) - time(other))
+
+    def statistic(self, of: Callable[[Callable[[str], np.ndarray]], np.ndarray]) -> Interval:
+        """A smooth function of the arms' times, with its jackknife interval.
+
+        of: is given a function from an arm's name to its times, and returns as many values.
+        """
+        value = float(of(lambda arm: self.values[[self.arms.index(arm)]])[0])
+        left = of(lambda arm: self.replicates[:, self.arms.index(arm)])
+        return self.around(value, self.error(left), CONFIDENCE)
 
     def gain(self, arm: str, base: str, confidence: float = CONFIDENCE) -> Interval:
-        """The share of the base's time that the arm saves: 1 − median(arm) / median(base)."""
-        a, b = self.arms.index(arm), self.arms.index(base)
-        return self.interval(
-            float(1 - self.values[a] / self.values[b]),
-            1 - self.draws[:, a] / self.draws[:, b],
-            confidence,
-        )
+        """The share of the base's time that the arm saves: 1 − T(arm) / T(base)."""
+        value, error = self._gain(arm, base)
+        return self.around(value, error, confidence)
 
     def p_value(self, arm: str, base: str) -> float:
-        """Two-sided bootstrap p-value of the two arms taking the same time."""
+        """Two-sided p-value of the two arms taking the same time."""
+        value, error = self._gain(arm, base)
+        if error == 0:
+            return 1.0 if value == 0 else 0.0
+        return min(1.0, 2 * student_tail(abs(value) / error, self.degrees))
+
+    def _gain(self, arm: str, base: str) -> tuple[float, float]:
         a, b = self.arms.index(arm), self.arms.index(base)
-        below = int((self.draws[:, a] <= self.draws[:, b]).sum())
-        above = int((self.draws[:, a] >= self.draws[:, b]).sum())
-        return min(1.0, 2 * (min(below, above) + 1) / (len(self.draws) + 1))
+        ratio = float(self.values[a] / self.values[b])
+        left = self.replicates[:, a] / np.maximum(self.replicates[:, b], 1e-300)
+        # Few rare events change both times alike; what differs is their share in them.
+        few = abs(math.sqrt(self.counting[a]) - ratio * math.sqrt(self.counting[b]))
+        return 1 - ratio, math.hypot(self.error(left), few / float(self.values[b]))
 
-
-def without_round_effects(ns: np.ndarray) -> np.ndarray:
-    """Times (rounds, arms) with what is common to all arms of a round taken out.
-
-    A round is a block in the sense of the design of experiments: a machine that is slow for a
-    second is slow for all arms of that second. With residuals log t(r, a) − median of log t(·, a),
-    the effect of round r is one step of Huber's estimate of their centre: the median of the round,
-    plus the mean of the distances from it, cut at 1.5 times their usual size. (The median alone
-    would make one arm of every round fit exactly, and intervals too short.) Effects are centred,
-    so that the typical round keeps its times. Source: Huber 1964.
-    """
-    if ns.shape[1] < LEAST_ARMS:
-        return ns
-    with warnings.catch_warnings():  # an arm or a round without any time stays as it is
-        warnings.simplefilter("ignore", RuntimeWarning)
-        log_ns = np.log(ns)
-        residual = log_ns - np.nanmedian(log_ns, axis=0)
-        centre = np.nanmedian(residual, axis=1, keepdims=True)
-        distance = residual - centre
-        limit = 1.5 * 1.4826 * np.nanmedian(np.abs(distance))
-        effect = centre[:, 0] + np.nanmean(np.clip(distance, -limit, limit), axis=1)
-        effect[np.isfinite(ns).sum(axis=1) < LEAST_ARMS] = np.nan
-        effect -= np.nanmedian(effect)
-    level: np.ndarray = ns * np.exp(-np.nan_to_num(effect))[:, None]
-    return level
-
-
-def smooth_median(values: np.ndarray) -> np.ndarray:
-    """The median along the last axis, as a weighted mean of the order statistics (n,) in it.
-
-    The weight of the i-th is the probability that Beta((n + 1)/2, (n + 1)/2) falls into
-    [(i − 1)/n, i/n]. Bursts weigh as little as in the plain median; but the plain one jumps from
-    one value to the next, and its bootstrap intervals cover 98% where they promise 95.
-    Source: Harrell and Davis 1982.
-    """
-    result: np.ndarray = np.sort(values, axis=-1) @ _median_weights(values.shape[-1])
-    return result
-
-
-@functools.lru_cache(maxsize=256)
-def _median_weights(count: int) -> np.ndarray:
-    # The density is integrated by midpoints: 40 an interval are exact to six digits.
-    x = (np.arange(40 * count) + 0.5) / (40 * count)
-    power = (count + 1) / 2 - 1
-    log_density = power * (np.log(x) + np.log1p(-x))
-    density = np.exp(log_density - log_density.max())
-    weights: np.ndarray = (density / density.sum()).reshape(count, 40).sum(axis=1)
-    return weights
+    def around(self, value: float, error: float, confidence: float = CONFIDENCE) -> Interval:
+        """The interval of a value with this standard error."""
+        if not math.isfinite(error):
+            return Interval(value, -math.inf, math.inf)
+        reach = student_quantile(1 - (1 - confidence) / 2, self.degrees) * error
+        return Interval(value, value - reach, value + reach)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -199,21 +432,21 @@ class Slack:
     slope: float  # of the last stretch; 1 where every further delay is felt in full
 
 
-def fit_slack(medians: Medians, base: str, delayed: Sequence[tuple[str, float]]) -> Slack:
+def fit_slack(means: Means, base: str, delayed: Sequence[tuple[str, float]]) -> Slack:
     """Fit the slack from arms with known delays.
 
     delayed: (arm, delay in ns that really happened in an iteration), at least one.
     Least squares in s; with one delay that is s = d − (T(d) − T0), not below 0.
     """
-    at = [medians.arms.index(arm) for arm, _ in delayed]
-    base_at = medians.arms.index(base)
+    at = [means.arms.index(arm) for arm, _ in delayed]
+    base_at = means.arms.index(base)
     delays = np.array([delay for _, delay in delayed])
-    felt = medians.draws[:, at] - medians.draws[:, [base_at]]
-    felt_value = medians.values[at] - medians.values[base_at]
+    felt = means.draws[:, at] - means.draws[:, [base_at]]
+    felt_value = means.values[at] - means.values[base_at]
     draws = _best_slack(delays, felt)
     value = float(_best_slack(delays, felt_value[None])[0])
     longest = int(delays.argmax())
-    return Slack(medians.interval(value, draws), float(felt_value[longest] / delays[longest]))
+    return Slack(means.interval(value, draws), float(felt_value[longest] / delays[longest]))
 
 
 def _best_slack(delays: np.ndarray, felt: np.ndarray) -> np.ndarray:

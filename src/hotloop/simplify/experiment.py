@@ -1,61 +1,73 @@
 """The stage-substitution experiment: what would the loop gain if a stage cost nothing?
 
 Rounds are randomised complete blocks: every arm runs once in each, in a random order, from the
-same snapshot of the loop's state; the next round goes on from where the baseline ended, so that
-what was learned from replayed data is forgotten. Arms that cannot matter are dropped at a fixed
-number of looks, and the time goes to the rest. Like the benchmark this is a generator of block
-requests, and its `record` is valid at any time.
+same snapshot of the loop's state and for the same number of iterations; the next round goes on from
+where one of the unchanged arms ended, so that what was learned from replayed data is forgotten.
+Arms that cannot matter are dropped at a fixed number of looks, and the time goes to the rest. Like
+the benchmark this is a generator of block requests, and its `record` is valid at any time.
 """
 
+import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
+import psutil
 
 from hotloop.benchmark.peaks import measure_peaks
 from hotloop.benchmark.warmup import warm_up
 from hotloop.benchmark.work import WorkCounter, count_work
-from hotloop.errors import expect_positive
-from hotloop.loop.arm import Arm
-from hotloop.loop.board import Board
+from hotloop.errors import SettingError, expect_positive
+from hotloop.loop.arm import CHECK, REAL, Arm
+from hotloop.loop.board import LONGEST_WAIT_NS, TAPE_BYTES, Board
 from hotloop.loop.clock import shortest_wait_ns
 from hotloop.loop.conduct import Block, Measurement, Request
 from hotloop.loop.host import usable_cores
+from hotloop.loop.lanes import current_lane
 from hotloop.loop.loop import Loop
 from hotloop.loop.state import Snapshot, unsupported_parts
 from hotloop.loop.tape import MUTATED
 from hotloop.simplify.arms import (
-    ALL_FREE,
-    BASELINE,
     Pace,
     delays,
     first_arms,
-    free_name,
-    is_aa,
-    is_free,
     only_and_all,
-    only_name,
     replaced_in,
     second_arms,
 )
-from hotloop.simplify.estimate import MIN_ROUNDS, smooth_median
-from hotloop.simplify.pilot import Pilot, pilot_of
+from hotloop.simplify.blocks import BlockPlan, plan_blocks
+from hotloop.simplify.blame import raised_by
+from hotloop.simplify.estimate import MIN_ROUNDS
+from hotloop.simplify.names import ALL_FREE, BASELINE, free_name, is_aa, is_free, only_name
+from hotloop.simplify.pilot import Pilot, Stretch, pilot_of, stretch_of
+from hotloop.simplify.rare import longest_period
 from hotloop.simplify.record import Record
-from hotloop.simplify.recording import BaselineCalls, in_flight, record_stages
+from hotloop.simplify.recording import in_flight, record_stages
 from hotloop.simplify.verdict import aa_test
+from hotloop.simplify.watchdog import Watchdog
 
+WARM_UP_SHARE = 0.15  # of the budget, at most
+CHECK_SHARE = 0.05  # of the budget, at most, goes into checking what the stages promise
+MOST_CHECKED = 200  # iterations, at most: rare stages may not be called in them
 RECORD_SHARE = 0.25  # of the budget, at most, goes into filling the tapes
-PLANNED_SHARE = 0.8  # of the budget; the rest is for extending a run whose A/A failed
-MAX_DOUBLINGS = 5
-PILOT_ROUNDS = 4
-PILOT_SHARE = 0.25  # of what is left of the budget, at most, goes into choosing the block
-MANY_CALLS = 4
-# Blocks with which the cost of a block's start is found; what of it is small enough to ignore.
-START_BLOCKS, START_ITERATIONS = 10, 4
-START_WORTH = 0.003
-# A block shorter than this is mostly clock and bookkeeping.
-SHORTEST_BLOCK_NS = 300_000
+PLANNED_SHARE = 0.85  # of the budget; the rest is for extending a run whose A/A failed
+LIMIT_SHARE = 1.1  # of the budget: what is not measured then is not measured
+MAX_DOUBLINGS = 4
+PILOT_ROUNDS = 3
+PILOT_SHARE = 0.15  # of what is left of the budget, at most, goes into choosing the block
+MOST_PROBES = 6
+STRETCH_NS, STRETCH_ITERATIONS, LEAST_STRETCH, MOST_STRETCH = 100_000_000, 20, 4, 4096
+# Other threads or processes with this share of a core beside the loop are part of it.
+HIDDEN_CPU = 0.1
+KEPT_DURATIONS = 200_000
+# No stage is delayed or padded for longer than so many times the longest iteration seen.
+LONGEST_WAIT = 4
+# The fractional part of the golden ratio: multiples of it fill [0, 1) evenly.
+GOLDEN = 0.6180339887498949
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -66,20 +78,39 @@ class SimplifySettings:
     """Time for the whole experiment, in seconds."""
     worth: float = 0.03
     """The smallest gain worth knowing of, as a share of the loop's time."""
+    faster: tuple[float, ...] = (2.0,)
+    """How many times faster a stage is tried, besides free; several numbers draw a curve."""
     aa_pairs: int = 3
     """How many arms are the same as the baseline, to see what the method makes of no difference."""
     looks: int = 4
     """How often arms may be dropped."""
     in_flight: int | None = None
     """Items between the first stage and the loop; default: what the loop says, or what is seen."""
+    tape_memory: float = 0.1
+    """The share of the free memory that recorded outputs may take."""
     seed: int = 0
-    """Of the order of the arms and of the resampling."""
+    """Of the order of the arms, of the lengths of the blocks and of the resampling."""
     price_per_hour: float | None = None
     """What the machine costs an hour; overrides the loop's own."""
 
     def __post_init__(self) -> None:
         for name in ("budget", "worth", "aa_pairs", "looks", "in_flight", "price_per_hour"):
             expect_positive(name.replace("_", " "), getattr(self, name))
+        if not 0 < self.tape_memory <= 1:
+            raise SettingError(
+                f"tape memory: expected a share of the free memory, more than 0 and at most 1, "
+                f"got {self.tape_memory}"
+            )
+        object.__setattr__(self, "faster", tuple(float(k) for k in self.faster))
+        for k in self.faster:
+            if not (math.isfinite(k) and k > 1):
+                raise SettingError(f"faster: expected numbers above 1, such as 2, got {k:g}")
+        if len(set(self.faster)) < len(self.faster):
+            raise SettingError(f"faster: a number stands twice in {self.faster}")
+
+
+class _OutOfTime(Exception):
+    """The limit has passed in the middle of something; what is measured by then is judged."""
 
 
 class Experiment:
@@ -99,7 +130,7 @@ class Experiment:
         look at, all if empty.
         """
         self.settings = settings
-        self.record = Record(focus=sorted(focus))
+        self.record = Record(focus=sorted(focus), faster=list(settings.faster))
         self.may_extend = True  # whether a failed A/A may use what is left of the budget
         self._board = board
         self._now = board.clock.now_ns
@@ -109,41 +140,94 @@ class Experiment:
         self._state: list[object] = []
         self._snapshot: Snapshot | None = None
         self._live: dict[str, Arm] = {}
-        self._baseline = BaselineCalls()
+        self._durations: list[int] = []  # of iterations in which nothing was changed
+        self._plan = BlockPlan()
         self._round = 0
 
     def run(self, loop: Loop) -> Measurement[None]:
-        """Warm up, record, choose the block, then rounds and looks within the budget."""
+        """Warm up, check, record, choose the block, then rounds and looks within the budget."""
         record, settings = self.record, self.settings
         begin = self._now()
         self._end = begin + round(settings.budget * 1e9)
+        self._limit = begin + round(LIMIT_SHARE * settings.budget * 1e9)
         record.unit, record.name = loop.unit, loop.name
         record.price_per_hour = settings.price_per_hour or loop.price_per_hour
         record.usable_cores = usable_cores()
         self._look_at_state(loop)
+        declared = max(loop.in_flight, settings.in_flight or 0)
+        watchdog = Watchdog(self._board, LIMIT_SHARE * settings.budget)
         try:
-            record.warm_up = yield from warm_up(self._now, 0.15 * settings.budget)
-            deadline = self._now() + round(RECORD_SHARE * settings.budget * 1e9)
-            declared = max(loop.in_flight, settings.in_flight or 0)
-            yield from record_stages(self._board, record, self._state_complete, deadline, declared)
-            record.in_flight = declared or in_flight(self._board, record)
-            record.shortest_wait_ns = shortest_wait_ns(self._board.clock)
-            if WorkCounter.available():
-                record.peaks = measure_peaks()
-                record.work = yield from count_work(self._board)
-                record.iterations_kept += 2
-            self._save_state()
-            yield from self._choose_block()
+            yield from self._prepare(begin, declared)
+            yield from self._choose_blocks(declared)
             yield from self._rounds()
+        except _OutOfTime:
+            record.out_of_time = True
         finally:
+            watchdog.stop()
             # Also when interrupted in the middle of an arm: the loop goes on from the baseline.
             if self._snapshot is not None:
                 self._snapshot.restore()
-            self._baseline.tell(record)
+            record.tell_stages()
             record.seconds = (self._now() - begin) * 1e-9
             record.missed_replays = sum(s.tape.missed for s in self._board.stages.values())
-            for known in self._board.stages.values():
-                known.tape.clear()
+            self._leave_board()
+
+    def _prepare(self, begin: int, declared: int) -> Measurement[None]:
+        """Everything before the first arm that differs from the baseline."""
+        record, settings, board = self.record, self.settings, self._board
+        record.warm_up = yield from self._hear(warm_up(self._now, WARM_UP_SHARE * settings.budget))
+        board.longest_wait_ns[0] = LONGEST_WAIT * max(self._durations)
+        yield from self._check_promises()
+        memory = settings.tape_memory * psutil.virtual_memory().available
+        board.tape_bytes[0] = int(memory / max(1, len(board.stages)))
+        deadline = self._now() + round(RECORD_SHARE * settings.budget * 1e9)
+        yield from self._hear(
+            record_stages(board, record, self._state_complete, deadline, declared)
+        )
+        board.longest_wait_ns[0] = LONGEST_WAIT * max(self._durations)
+        record.in_flight = declared or in_flight(board, record)
+        record.shortest_wait_ns = shortest_wait_ns(board.clock)
+        if WorkCounter.available():
+            record.peaks = measure_peaks()
+            record.work = yield from self._hear(count_work(board), keep=False)
+            record.iterations_kept += 2
+        for stage in record.stages:
+            if stage.beside_main:
+                board.paces[stage.index] = stage.calls_per_iteration
+        self._save_state()
+
+    def _leave_board(self) -> None:
+        board = self._board
+        board.longest_wait_ns[0], board.tape_bytes[0] = LONGEST_WAIT_NS, TAPE_BYTES
+        board.state, board.broken_promises = (), []
+        for known in board.stages.values():
+            board.paces[known.index] = 0
+            known.tape.clear()
+
+    # --- asking for blocks ---------------------------------------------------------------------
+
+    def _ask(self, request: Request) -> Generator[Request, Block, Block]:
+        """One block, ended at the limit at the latest."""
+        block = yield dataclasses.replace(request, until_ns=self._limit)
+        if block.cut:
+            raise _OutOfTime
+        return block
+
+    def _hear(self, measurement: Measurement[T], *, keep: bool = True) -> Measurement[T]:
+        """Run another measurement, ended at the limit; keep the durations of its iterations."""
+        try:
+            request = next(measurement)
+            while True:
+                block = yield from self._ask(request)
+                if keep:
+                    self._durations += block.duration_ns
+                    del self._durations[:-KEPT_DURATIONS]
+                request = measurement.send(block)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        finally:
+            measurement.close()
 
     # --- before the experiment ---------------------------------------------------------------
 
@@ -165,82 +249,128 @@ class Experiment:
         if notices:
             self._announce(notices)
 
+    def _check_promises(self) -> Measurement[None]:
+        """Compare, once for each stage, what a call changes with what the stage declares."""
+        board, record = self._board, self.record
+        board.state, board.broken_promises = self._state, []
+        deadline = self._now() + round(CHECK_SHARE * self.settings.budget * 1e9)
+        checked: set[str] = set()
+        for _ in range(MOST_CHECKED):
+            left = [name for name in board.stages if name not in checked]
+            if not left:
+                break
+            arm = Arm("checking", {name: CHECK for name in left}, rest=REAL)
+            block = yield from self._ask(
+                Request(arm, iterations=1, phase="checking what the stages change")
+            )
+            record.iterations_kept += 1
+            names = board.names()
+            checked |= {names[event.stage] for event in block.events}
+            if self._now() > deadline:
+                break
+        record.broken = [dataclasses.asdict(broken) for broken in board.broken_promises]
+        board.state = ()
+        if record.broken:
+            self._announce([f"{b['stage']} {b['what']}: {b['remedy']}" for b in record.broken])
+
     # --- the length of a block ---------------------------------------------------------------
 
-    def _choose_block(self) -> Measurement[None]:
-        """1 iteration if the loop is serial, else doubled until the estimates stop moving."""
-        record = self.record
-        assert record.warm_up is not None
-        shortest = max(SHORTEST_BLOCK_NS, record.snapshot_s * 1e9)
-        length = max(1, math.ceil(shortest / max(record.warm_up.ns_per_iteration, 1)))
-        if not record.concurrent:
-            yield from self._choose_serial_block(length)
-            return
-        length = max(length, 4 * record.in_flight)
+    def _choose_blocks(self, declared: int) -> Measurement[None]:
+        """Long enough for the loop's own rare work, its queues and what a switch leaves."""
+        record, settings = self.record, self.settings
+        durations = np.array(self._durations, float)
+        record.period = longest_period(durations)
+        iteration_ns = float(durations.mean())
+        arms = first_arms(record, settings.aa_pairs)
         begin = self._now()
-        deadline = begin + PILOT_SHARE * (self._end - begin)
+        block = max(1, round(plan_blocks(record, arms, iteration_ns, self._end - begin).length))
+        pilot: Pilot | None = None
+        if any(stage.replaceable for stage in record.looked_at()):
+            pilot = yield from self._pilot_until_settled(block, iteration_ns, begin)
+            self._learn_from(pilot, declared)
+            arms = first_arms(record, settings.aa_pairs)
+        left = PLANNED_SHARE * (self._end - begin) - (self._now() - begin)
+        self._plan = plan_blocks(record, arms, iteration_ns, left)
+        record.block_iterations = self._plan.length
+        self._live = self._plan.arms
+
+    def _pilot_until_settled(
+        self, block: int, iteration_ns: float, begin: int
+    ) -> Measurement[Pilot]:
+        stages = [s for s in self.record.looked_at() if s.replaceable]
+        share = PILOT_SHARE * (self._end - begin)
+        affordable = int(share / (2 * PILOT_ROUNDS * LEAST_STRETCH * iteration_ns))
+        stages = sorted(stages, key=lambda s: -s.share)[: min(max(1, affordable), MOST_PROBES)]
+        probes = {free_name(s.name): s.name for s in stages}
+        # Half of the time for the first try: a longer one may be needed.
+        most = share / (2 * 2 * PILOT_ROUNDS * len(probes))
+        stretch = min(max(STRETCH_NS, STRETCH_ITERATIONS * iteration_ns), most)
+        stretch = max(stretch, LEAST_STRETCH * iteration_ns)
         for doubling in range(MAX_DOUBLINGS + 1):
-            pilot = yield from self._pilot(length)
-            record.in_flight = max(record.in_flight, pilot.transient)
-            record.carry_over = pilot.carry_over
-            record.drain_iterations = record.in_flight + 1
-            record.block_iterations = max(2 * record.in_flight, (length - pilot.transient) // 2)
-            record.block_settled = pilot.transient < length // 2 and pilot.moved < max(
-                0.02, self.settings.worth
-            )
-            # The next length takes twice as long as this one did.
+            pilot = yield from self._pilot(probes, stretch, block)
             spent = self._now() - begin
-            if record.block_settled or doubling == MAX_DOUBLINGS or begin + 3 * spent > deadline:
+            if pilot.settled or doubling == MAX_DOUBLINGS or 3 * spent > share:
                 break
-            length *= 2
+            stretch *= 2
+        return pilot
 
-    def _choose_serial_block(self, length: int) -> Measurement[None]:
-        """The shortest block, after an untimed iteration if a block's start can be felt in it.
-
-        Between blocks state is put back and arms are chosen; the next iteration finds its caches
-        used by others. That adds the same to every arm, and so would take from every gain.
-        """
-        record = self.record
-        times = []
-        for _ in range(START_BLOCKS):
-            block = yield Request(
-                Arm(BASELINE),
-                iterations=START_ITERATIONS,
-                before=self._put_back,
-                phase="choosing the block length",
-            )
-            times.append(block.duration_ns)
-            self._go_on_from_here(block)
-            if self._now() > self._end - 0.8 * self.settings.budget * 1e9:
-                break
-        first, *rest = np.median(np.array(times), axis=0)
-        felt = max(0.0, float(first) / float(np.median(rest)) - 1)
-        record.block_iterations = length
-        record.drain_iterations = int(felt / length > START_WORTH)
-        record.carry_over = 0.0 if record.drain_iterations else felt / length
-
-    def _pilot(self, length: int) -> Measurement[Pilot]:
-        """Switch between the baseline and the largest free arms, and see what a switch leaves."""
+    def _pilot(self, probes: dict[str, str], stretch_ns: float, block: int) -> Measurement[Pilot]:
+        """Switch between the baseline and arms with a free stage, and see what a switch leaves."""
         arms = first_arms(self.record, self.settings.aa_pairs)
-        largest = sorted(
-            (s for s in self.record.looked_at() if s.replaceable), key=lambda s: -s.share
-        )
-        probes = [arms[free_name(stage.name)] for stage in largest[:2]] or [arms[BASELINE]]
-        times: dict[tuple[str, str], list[list[int]]] = {}
-        for _ in range(PILOT_ROUNDS):
-            for probe in probes:
-                for before, arm in ((probe, arms[BASELINE]), (arms[BASELINE], probe)):
-                    block = yield Request(
-                        arm,
-                        iterations=length,
+        outermost = [stage.index for stage in self.record.stages if stage.inside is None]
+        found: dict[tuple[str, str], list[Stretch]] = {}
+        for repetition in range(PILOT_ROUNDS):
+            for probe in list(probes):
+                for before, name in ((BASELINE, probe), (probe, BASELINE)):
+                    if probe not in probes:
+                        continue
+                    request = Request(
+                        arms[name],
+                        iterations=MOST_STRETCH,
+                        seconds=stretch_ns * 1e-9,
                         before=self._put_back,
                         phase="choosing the block length",
                     )
-                    times.setdefault((before.name, arm.name), []).append(block.duration_ns)
-                    if arm.name == BASELINE:
-                        self._go_on_from_here(block)
-                    self._rewind(arm)
-        return pilot_of({pair: np.array(rows, float) for pair, rows in times.items()})
+                    measured = yield from self._try(request, (repetition * GOLDEN) % 1)
+                    if measured is None:
+                        del probes[probe]
+                        continue
+                    found.setdefault((before, name), []).append(
+                        stretch_of(measured, outermost, current_lane())
+                    )
+                    if name == BASELINE:
+                        self.record.iterations_kept += len(measured.duration_ns)
+                        self._snapshot = Snapshot(self._state)
+        found = {pair: rows for pair, rows in found.items() if {*pair} & {*probes}}
+        numbers = {stage.name: stage.index for stage in self.record.stages}
+        return pilot_of(found, probes, numbers, block)
+
+    def _learn_from(self, pilot: Pilot, declared: int) -> None:
+        """Put what the pilot saw into the record: queues, waits, and what to leave out."""
+        record = self.record
+        record.carry_over, record.block_settled = pilot.carry_over, pilot.settled
+        record.feeds, record.waits = pilot.feeds, pilot.waits
+        if not record.concurrent:
+            if pilot.waits:
+                record.hidden = (
+                    f"{' and '.join(pilot.waits)} took longer when other stages were free: "
+                    "something waits there that is not a stage"
+                )
+            elif pilot.other_cpu > HIDDEN_CPU and pilot.transient > 1:
+                record.hidden = (
+                    f"other threads computed for {pilot.other_cpu:.0%} of the time, and it took "
+                    f"{pilot.transient} iterations until a free stage was felt"
+                )
+            record.concurrent = record.hidden is not None
+            if record.concurrent:
+                record.kinds = [kind for kind in record.kinds if kind.name not in pilot.waits]
+                record.kinds = [kind for kind in record.kinds if kind.index >= 0]
+        record.kinds = [kind for kind in record.kinds if kind.name not in pilot.waits]
+        if declared or record.concurrent:
+            record.in_flight = max(declared, record.in_flight, pilot.transient)
+        out = record.in_flight + 1 if record.in_flight else 0
+        record.drain_iterations = max(out, pilot.transient)
+        record.drain_base = max(out, pilot.transient_base)
 
     def _put_back(self) -> None:
         assert self._snapshot is not None
@@ -250,7 +380,6 @@ class Experiment:
 
     def _rounds(self) -> Measurement[None]:
         settings = self.settings
-        self._live = first_arms(self.record, self.settings.aa_pairs)
         begin = self._now()
         planned = begin + PLANNED_SHARE * (self._end - begin)
         for look in range(settings.looks):
@@ -260,13 +389,18 @@ class Experiment:
                 paces = self._paces()
                 self._drop_arms()
                 if look == 0:
-                    self._live |= second_arms(self.record, set(self._live), paces)
+                    self._live |= second_arms(
+                        self.record, set(self._live), paces, settings.faster
+                    )
                 elif self._settled():
                     self.record.stopped_early = True
                     break
         while self.may_extend and not self._aa_holds() and self._now() < self._end:
             self.record.extended = True
+            done = self._round
             yield from self._rounds_until(min(self._end, self._now() + 2e9), 1)
+            if self._round == done:
+                break
 
     def _rounds_until(self, until_ns: float, at_least: int) -> Measurement[None]:
         """Whole rounds, until another one would end later than asked."""
@@ -280,39 +414,57 @@ class Experiment:
             done += 1
 
     def _one_round(self) -> Measurement[None]:
-        record = self.record
-        next_snapshot: Snapshot | None = None
+        """Every live arm once, all from the same state and replayed from the same output on."""
+        length = int(self._rng.integers(self._plan.length, 2 * self._plan.length + 1))
+        # Which of the unchanged arms the loop goes on from is left to chance: none is special.
+        same = [name for name in self._live if name == BASELINE or is_aa(name)]
+        goes_on = str(self._rng.choice(same))
+        kept, next_snapshot = 0, self._snapshot
         for name in self._rng.permutation(list(self._live)):
             arm = self._live.get(str(name))
             if arm is None:
                 continue  # dropped earlier in this round
-            try:
-                block = yield self._request(arm, f"round {self._round + 1}")
-            except Exception as error:
-                if not replaced_in(arm):
-                    raise
-                self._give_up(arm, error)
+            request = self._request(arm, length, f"round {self._round + 1}")
+            block = yield from self._try(request, (self._round * GOLDEN) % 1)
+            if block is None:
                 continue
-            record.keep(self._round, block)
-            if arm.name == BASELINE:
-                lead_in = 0 if record.concurrent else record.drain_iterations
-                record.iterations_kept += lead_in + len(block.duration_ns)
+            self.record.keep(self._round, block, current_lane())
+            if arm.name == goes_on:
+                lead_in = 0 if self.record.concurrent else self.record.drain_base
+                kept = lead_in + len(block.duration_ns)
                 next_snapshot = Snapshot(self._state)
-                self._baseline.add(block)
-            self._rewind(arm)
-        if next_snapshot is not None:
-            self._snapshot = next_snapshot
-            next_snapshot.restore()
+        assert next_snapshot is not None
+        self._snapshot = next_snapshot
+        next_snapshot.restore()
+        self.record.iterations_kept += kept
         self._round += 1
 
-    def _request(self, arm: Arm, phase: str) -> Request:
+    def _try(self, request: Request, phase: float) -> Generator[Request, Block, Block | None]:
+        """One block, replayed from a share `phase` of the tapes on; None if a replay cannot be."""
+        arm = request.arm
+        replaced = replaced_in(arm)
+        self._rewind(replaced, phase)
+        try:
+            block = yield from self._ask(request)
+        except _OutOfTime:
+            raise
+        except Exception as error:
+            if not replaced:
+                raise
+            yield from self._blame(arm, error, request)
+            return None
+        self._look_for_mutations(replaced)
+        return block
+
+    def _request(self, arm: Arm, length: int, phase: str) -> Request:
         # With queues, the first iterations eat what other arms had made: what they taught is
-        # forgotten when the drain is over. Without, they are the arm's own.
-        queues = self.record.concurrent
+        # forgotten when they are over. Without, they are the arm's own.
+        record = self.record
+        queues = record.concurrent
         return Request(
             arm,
-            iterations=self.record.block_iterations,
-            drain=self.record.drain_iterations,
+            iterations=length,
+            drain=record.drain_iterations if replaced_in(arm) else record.drain_base,
             at_start=None if queues else self._put_back,
             before=self._put_back if queues else None,
             phase=phase,
@@ -324,12 +476,15 @@ class Experiment:
         self._snapshot.restore()
         self.record.snapshot_s = (self._now() - start) * 1e-9
 
-    def _go_on_from_here(self, block: Block) -> None:
-        self.record.iterations_kept += len(block.duration_ns)
-        self._snapshot = Snapshot(self._state)
+    def _rewind(self, replaced: Sequence[str], phase: float) -> None:
+        self._board.replay_phase[0] = phase
+        for name in replaced:
+            known = self._board.stages.get(name)
+            if known is not None:
+                known.tape.rewind(phase)
 
-    def _rewind(self, arm: Arm) -> None:
-        for name in replaced_in(arm):
+    def _look_for_mutations(self, replaced: Sequence[str]) -> None:
+        for name in replaced:
             known = self._board.stages.get(name)
             if known is None:
                 continue
@@ -338,11 +493,14 @@ class Experiment:
             if (known.tape.mutated or in_workers) and name not in self.record.mutated:
                 self.record.mutated.append(name)
 
-    def _give_up(self, arm: Arm, error: Exception) -> None:
-        """An arm raised: its replayed outputs do not fit this loop."""
-        assert self._snapshot is not None
-        self._snapshot.restore()
-        reason = f"{arm.name} raised {type(error).__name__}: {error}"
+    def _blame(self, arm: Arm, error: Exception, request: Request) -> Measurement[None]:
+        """An arm raised: if the loop raises without any replay too, the error is its own."""
+        self._put_back()
+        yield from self._ask(
+            dataclasses.replace(request, arm=Arm(BASELINE), phase="trying without a replay")
+        )
+        self._put_back()
+        reason = raised_by(arm.name, error)
         stages = replaced_in(arm)
         self._live.pop(arm.name, None)
         self.record.dropped[arm.name] = reason
@@ -359,19 +517,19 @@ class Experiment:
 
     def _paces(self) -> dict[str, Pace]:
         """How recorded calls compare with those of the rounds so far, and with those alone."""
+        record = self.record
         found: dict[str, Pace] = {}
-        samples = self.record.samples(self.settings.seed)
-        for stage in self.record.looked_at():
-            if not stage.replaceable or not self._baseline.latest_ns.get(stage.index):
+        samples = record.samples(self.settings.seed)
+        record.tell_stages()
+        for stage in record.looked_at():
+            if not stage.replaceable or not stage.tape_ns or not stage.ns_per_call:
                 continue
-            # With few calls in an iteration its median is theirs; with many it is their sum's.
-            typical = np.mean if stage.calls_per_iteration >= MANY_CALLS else smooth_median
-            recorded = float(typical(np.array(stage.tape_ns)))
-            drift = recorded / float(typical(np.array(self._baseline.latest_ns[stage.index])))
+            recorded = float(np.mean(stage.tape_ns))
+            drift = recorded / stage.ns_per_call
             stretch = drift
             alone = only_name(stage.name)
-            if self.record.concurrent and samples.has(alone, ALL_FREE):
-                ceiling = samples.medians([alone, ALL_FREE]).difference(alone, ALL_FREE).value
+            if record.concurrent and samples.has(alone, ALL_FREE):
+                ceiling = samples.means([alone, ALL_FREE]).difference(alone, ALL_FREE).value
                 # Several workers share a stage's calls: each takes its part of the time.
                 calls = stage.calls_per_iteration / max(len(stage.lanes), 1)
                 stretch = max(drift, recorded * calls / ceiling) if ceiling > 0 else drift
@@ -389,8 +547,8 @@ class Experiment:
         for name in list(self._live):
             if name == BASELINE or is_aa(name) or not samples.has(name, BASELINE):
                 continue
-            gain = samples.medians([BASELINE, name]).gain(name, BASELINE, confidence)
-            precise = gain.half_width < settings.worth / 2
+            gain = samples.means([BASELINE, name]).gain(name, BASELINE, confidence)
+            precise = gain.half_width < settings.worth / 4
             if is_free(name) and name != ALL_FREE and gain.high < settings.worth:
                 del self._live[name]
                 record.dropped[name] = "its gain is below what is worth knowing"
@@ -403,11 +561,12 @@ class Experiment:
         samples = self.record.samples(self.settings.seed)
         return all(
             samples.has(name, BASELINE)
-            and samples.medians([BASELINE, name]).gain(name, BASELINE).half_width
-            < self.settings.worth / 4
+            and samples.means([BASELINE, name]).gain(name, BASELINE).half_width
+            < self.settings.worth / 8
             for name in self._live
-            if name != BASELINE
+            if name != BASELINE and not is_aa(name)
         )
 
     def _aa_holds(self) -> bool:
-        return aa_test(self.record, self.settings.seed).holds
+        return aa_test(self.record, self.settings.seed, self.settings.worth).holds
+

@@ -1,51 +1,135 @@
-"""How long a block must be: what is left in the queues when the arm changes.
+"""How long a block must be: what a switch of arms leaves behind.
 
-In a loop with queues the first iterations of a block still eat what the arm before had produced.
-The pilot switches back and forth between arms without draining and looks at the durations by
-their position in the block.
+After a switch the first iterations still eat what the arm before had produced, or find caches that
+other arms filled. The pilot switches back and forth between the baseline and arms in which a stage
+is free, without leaving anything out, and looks at the durations by their position.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from hotloop.simplify.arms import BASELINE
+from hotloop.loop.conduct import Block
+from hotloop.simplify.names import BASELINE
+from hotloop.simplify.rare import REST, rest_of_iterations
+
+# A block may be off by this share of its time through what is left of the arm before.
+CARRIED = 0.003
+# A neighbour whose time grows so much when a stage is free waits for something unseen.
+WAITS_FACTOR, WAITS_SHARE = 1.3, 0.05
+# A stage that is called so much less while another is free is fed by that one.
+FED_SHARE = 0.5
+REST_NUMBER = -1
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """One uninterrupted run of an arm.
+
+    durations_ns: (iterations,). call_ns: the median call of each stage on the loop's own lane, by
+    its number, with `REST_NUMBER` for what an iteration does outside of them. calls: of each stage
+    in an iteration. other_cpu: processor time of other threads over wall time.
+    """
+
+    durations_ns: np.ndarray
+    call_ns: Mapping[int, float]
+    calls: Mapping[int, float]
+    other_cpu: float
+
+
+def stretch_of(block: Block, outermost: Sequence[int], lane: int) -> Stretch:
+    """What a block shows of an arm. outermost: stages in no other one; lane: the loop's own."""
+    events = np.array(block.events, np.int64).reshape(-1, 4)
+    durations = np.array(block.duration_ns, float)
+    rest = rest_of_iterations(events, outermost, lane, np.array(block.start_ns), durations)
+    call_ns = {REST_NUMBER: float(np.median(rest))}
+    calls: dict[int, float] = {}
+    for number in np.unique(events[:, 0]) if len(events) else ():
+        of = events[events[:, 0] == number]
+        calls[int(number)] = len(of) / len(durations)
+        mine = of[of[:, 3] == lane]
+        if len(mine):
+            call_ns[int(number)] = float(np.median(mine[:, 2] - mine[:, 1]))
+    other = max(0, block.process_cpu_ns - block.cpu_ns)
+    return Stretch(durations, call_ns, calls, other / max(block.wall_ns, 1))
 
 
 @dataclass(frozen=True)
 class Pilot:
     """What a switch of arms does to the iterations after it."""
 
-    transient: int  # iterations until the time of an iteration is that of the new arm
-    moved: float  # how much a gain differs between the halves of what comes after
-    carry_over: float  # how much it would be off if nothing were drained
+    transient: int  # of an arm with a free stage: iterations until its time is its own
+    transient_base: int  # of the baseline after it
+    carry_over: float  # how much a gain would be off if nothing were left out
+    settled: bool  # whether the stretches were long enough to tell
+    feeds: dict[str, list[str]] = field(default_factory=dict)  # by stage: those it keeps going
+    waits: list[str] = field(default_factory=list)  # stages that wait for something unseen
+    other_cpu: float = 0.0
 
 
-def pilot_of(times: dict[tuple[str, str], np.ndarray]) -> Pilot:
-    """Read the pilot's blocks: (arm before, arm) to durations (repeats, iterations)."""
-    medians = {pair: np.median(rows, axis=0) for pair, rows in times.items()}
-    transient = max(_transient(row) for row in medians.values())
-    base = np.median([row for (_, arm), row in medians.items() if arm == BASELINE], axis=0)
-    length = len(base)
-    middle = transient + (length - transient) // 2
-    moved, carried = 0.0, 0.0
-    for (_, arm), row in medians.items():
-        if arm == BASELINE or middle >= length - 1:
+def pilot_of(
+    stretches: Mapping[tuple[str, str], list[Stretch]],
+    probes: Mapping[str, str],
+    numbers: Mapping[str, int],
+    block: int,
+) -> Pilot:
+    """Read the pilot's stretches: (arm before, arm) to its repetitions.
+
+    probes: stage by the arm that makes it free; numbers: of the stages by name; block: iterations
+    of a block as it would be without this.
+    """
+    transients = {pair: _transient(rows, block) for pair, rows in stretches.items()}
+    base = [s for (_, arm), rows in stretches.items() if arm == BASELINE for s in rows]
+    settled = all(
+        end < length / 3 for pair, (end, length, _) in transients.items() if pair[1] in probes
+    )
+    feeds: dict[str, list[str]] = {}
+    waits: set[str] = set()
+    whole = float(np.median([np.median(s.durations_ns) for s in base])) if base else 0.0
+    for (_, arm), rows in stretches.items():
+        if arm not in probes:
             continue
-        first = 1 - row[transient:middle].mean() / base[transient:middle].mean()
-        second = 1 - row[middle:].mean() / base[middle:].mean()
-        moved = max(moved, abs(first - second))
-        carried = max(carried, abs(1 - row.mean() / base.mean() - second))
-    return Pilot(transient, float(moved), float(carried))
+        for other, number in [*numbers.items(), (REST, REST_NUMBER)]:
+            if other == probes[arm]:
+                continue
+            before = [row.calls.get(number, 0.0) for row in base]
+            if max(row.calls.get(number, 0.0) for row in rows) < FED_SHARE * min(before):
+                feeds.setdefault(probes[arm], []).append(other)
+            took = min(row.call_ns.get(number, 0.0) for row in rows)
+            most = max(row.call_ns.get(number, 0.0) for row in base)
+            if took > WAITS_FACTOR * most and took > most + WAITS_SHARE * whole:
+                waits.add(other)
+    return Pilot(
+        transient=max((t[0] for p, t in transients.items() if p[1] in probes), default=0),
+        transient_base=max((t[0] for p, t in transients.items() if p[1] == BASELINE), default=0),
+        carry_over=max((t[2] for t in transients.values()), default=0.0),
+        settled=settled,
+        feeds=feeds,
+        waits=sorted(waits),
+        other_cpu=float(np.median([s.other_cpu for s in base])) if base else 0.0,
+    )
 
 
-def _transient(row: np.ndarray) -> int:
-    """Leading iterations whose time is not that of the second half."""
-    late = row[len(row) // 2 :]
+def _transient(rows: list[Stretch], block: int) -> tuple[int, int, float]:
+    """The iterations to leave out, of how many that were seen, and what they would carry over.
+
+    Repetitions are laid upon each other by position. The end of the transient is the first
+    position from which the rest of the first half is no longer off by more than `CARRIED` of a
+    block, or by what chance does to a sum of so many.
+    """
+    length = min(len(row.durations_ns) for row in rows)
+    half = length // 2
+    if half < 2:
+        return 0, length, 0.0
+    typical = np.median([row.durations_ns[:length] for row in rows], axis=0)
+    late = typical[half:]
     settled = float(np.median(late))
     spread = 1.4826 * float(np.median(np.abs(late - settled)))
-    off = np.abs(row[: len(row) // 2] - settled) > max(0.15 * settled, 4 * spread)
-    for end in range(len(off), 0, -1):
-        if off[end - 1] and off[:end].mean() >= 0.5:
-            return end
-    return 0
+    off = np.clip(typical[:half] - settled, -settled, 20 * settled)
+    # What is carried over if the first k iterations are left out, for every k.
+    carried = np.abs(np.append(np.cumsum(off[::-1])[::-1], 0.0))
+    left = half - np.arange(half + 1)
+    allowed = np.maximum(CARRIED * block * settled, 3 * spread * np.sqrt(left))
+    end = int(np.argmax(carried <= allowed))
+    return end, length, float(carried[0] / (max(block, 1) * settled)) if settled else 0.0

@@ -1,16 +1,20 @@
 """The raw record of an experiment: its stages, its arms, and one row for every block."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from hotloop.benchmark.peaks import Peaks
+from hotloop.benchmark.timeline import running_ns
 from hotloop.benchmark.warmup import WarmUp
 from hotloop.benchmark.work import Work
-from hotloop.loop.arm import Arm
+from hotloop.loop.arm import REAL, Arm
 from hotloop.loop.conduct import Block
 from hotloop.simplify.estimate import Samples
+from hotloop.simplify.names import BASELINE, is_aa
+from hotloop.simplify.rare import Kind, rest_of_iterations
 
 
 @dataclass
@@ -49,16 +53,24 @@ class Record:
     name: str = "loop"
     price_per_hour: float | None = None
     focus: list[str] = field(default_factory=list)  # the only stages looked at, if any are named
+    faster: list[float] = field(default_factory=lambda: [2.0])  # how many times, that were tried
     warm_up: WarmUp | None = None
     stages: list[StageFacts] = field(default_factory=list)
-    concurrent: bool = False
+    concurrent: bool = False  # something runs beside the loop, seen or unseen
+    hidden: str | None = None  # what shows that something unseen runs beside it
+    waits: list[str] = field(default_factory=list)  # stages that wait for it
+    feeds: dict[str, list[str]] = field(default_factory=dict)  # by stage: those it keeps going
+    kinds: list[Kind] = field(default_factory=list)  # of rare work
     in_flight: int = 0
-    block_iterations: int = 1
-    drain_iterations: int = 0
+    block_iterations: int = 1  # at the least; a block has up to twice as many
+    period: int = 1  # iterations between the rarest work that matters
+    drain_iterations: int = 0  # left out at the start of an arm with something replaced
+    drain_base: int = 0  # and at the start of the others
     carry_over: float | None = None
     block_settled: bool = True
     shortest_wait_ns: float = 0.0
     notices: list[str] = field(default_factory=list)
+    broken: list[dict[str, str]] = field(default_factory=list)  # promises: stage, what, remedy
     work: Work | None = None
     peaks: Peaks | None = None
     usable_cores: float = 1.0
@@ -66,21 +78,30 @@ class Record:
     snapshot_s: float = 0.0
     extended: bool = False
     stopped_early: bool = False
+    out_of_time: bool = False
     seconds: float = 0.0
     arms: dict[str, Arm] = field(default_factory=dict)
     dropped: dict[str, str] = field(default_factory=dict)
     events: np.ndarray = field(default_factory=lambda: np.zeros((0, 4), np.int64))
     missed_replays: int = 0
     mutated: list[str] = field(default_factory=list)  # stages whose outputs consumers write into
-    # One row a block.
+    # One row a block; those of stages have a column for each, those of rare work one for each kind.
     arm_of: list[int] = field(default_factory=list)
     round_of: list[int] = field(default_factory=list)
-    ns: list[float] = field(default_factory=list)  # of one iteration's worth of units
+    ns: list[float] = field(default_factory=list)
+    units: list[float] = field(default_factory=list)
+    iterations: list[int] = field(default_factory=list)
     delayed_ns: list[float] = field(default_factory=list)  # really waited, an iteration
     cpu_ns: list[int] = field(default_factory=list)
+    process_cpu_ns: list[int] = field(default_factory=list)
+    stolen_ns: list[int] = field(default_factory=list)
     switches: list[int] = field(default_factory=list)
     pressure_us: list[int] = field(default_factory=list)
-    units_per_iteration: float | None = None
+    stage_ns: list[np.ndarray] = field(default_factory=list)
+    running_ns: list[np.ndarray] = field(default_factory=list)
+    stage_calls: list[np.ndarray] = field(default_factory=list)
+    rare_ns: list[np.ndarray] = field(default_factory=list)
+    rare_events: list[np.ndarray] = field(default_factory=list)
 
     def stage(self, name: str) -> StageFacts:
         """The facts of the stage called `name`."""
@@ -105,39 +126,133 @@ class Record:
         """Arms by number, as the rows refer to them."""
         return list(self.arms)
 
-    def keep(self, round_number: int, block: Block) -> None:
-        """Append the row of one block."""
+    @property
+    def units_per_iteration(self) -> float:
+        """Units in an iteration of the arms in which nothing is changed, on average."""
+        rows = self._rows_of(self.same_arms())
+        iterations = sum(self.iterations[row] for row in rows)
+        return sum(self.units[row] for row in rows) / iterations if iterations else 0.0
+
+    def same_arms(self) -> list[str]:
+        """The arms in which nothing is changed, the baseline first."""
+        return [name for name in self.arms if name == BASELINE or is_aa(name)]
+
+    def keep(self, round_number: int, block: Block, lane: int) -> None:
+        """Append the row of one block. lane: what runs the loop's iterations."""
         arm = block.request.arm
         if arm.name not in self.arms:
             self.arms[arm.name] = arm
-        units = sum(block.units)
         iterations = len(block.duration_ns)
-        if self.units_per_iteration is None:
-            self.units_per_iteration = units / iterations
-        # Where iterations differ in units, time is compared unit by unit.
-        scale = self.units_per_iteration / units if units else 1 / iterations
         self.arm_of.append(self.arm_names().index(arm.name))
         self.round_of.append(round_number)
-        self.ns.append(sum(block.duration_ns) * scale)
+        self.ns.append(float(sum(block.duration_ns)))
+        self.units.append(sum(block.units))
+        self.iterations.append(iterations)
         self.delayed_ns.append(sum(block.delayed_ns.values()) / iterations)
         self.cpu_ns.append(block.cpu_ns)
+        self.process_cpu_ns.append(block.process_cpu_ns)
+        self.stolen_ns.append(block.stolen_ns)
         self.switches.append(block.switches)
         self.pressure_us.append(block.pressure_us)
+        events = np.array(block.events, np.int64).reshape(-1, 4)
+        columns = [stage.index for stage in self.stages]
+        count = 1 + max([*columns, int(events[:, 0].max()) if len(events) else 0])
+        took = (events[:, 2] - events[:, 1]).astype(float)
+        self.stage_ns.append(np.bincount(events[:, 0], took, count)[columns])
+        self.stage_calls.append(np.bincount(events[:, 0], minlength=count)[columns])
+        self.running_ns.append(running_ns(block.events, count)[columns])
+        self._keep_rare(block, events, took, lane)
+
+    def _keep_rare(self, block: Block, events: np.ndarray, took: np.ndarray, lane: int) -> None:
+        spent, number = np.zeros(len(self.kinds)), np.zeros(len(self.kinds))
+        for k, kind in enumerate(self.kinds):
+            if kind.index >= 0:
+                durations = took[events[:, 0] == kind.index]
+            else:
+                outermost = [stage.index for stage in self.stages if stage.inside is None]
+                durations = rest_of_iterations(
+                    events, outermost, lane, np.array(block.start_ns), np.array(block.duration_ns)
+                )
+            spent[k], number[k] = kind.of(durations, serial=not self.concurrent)
+        self.rare_ns.append(spent)
+        self.rare_events.append(number)
 
     def samples(self, seed: int) -> Samples:
-        """The rows as a table of rounds and arms."""
+        """The rows as tables of rounds and arms; times are of an iteration's worth of units."""
         names = self.arm_names()
         rounds = 1 + max(self.round_of, default=-1)
-        table = np.full((rounds, len(names)), np.nan)
-        table[self.round_of, self.arm_of] = self.ns
-        return Samples(table, names, seed)
+        at = (self.round_of, self.arm_of)
+
+        def table(rows: Sequence[object], columns: tuple[int, ...] = ()) -> np.ndarray:
+            made = np.full((rounds, len(names), *columns), np.nan)
+            if rows:
+                made[at] = np.array(rows, float)
+            return made
+
+        per_iteration = self.units_per_iteration
+        amounts = [u / per_iteration for u in self.units] if per_iteration else self.iterations
+        real = np.array(
+            [[self._really_runs(name, kind) for kind in self.kinds] for name in names], bool
+        ).reshape(len(names), len(self.kinds))
+        return Samples(
+            ns=table(self.ns),
+            units=table(amounts),
+            arms=names,
+            same=self.same_arms(),
+            stolen_ns=table(self.stolen_ns),
+            rare_ns=table(self.rare_ns, (len(self.kinds),)),
+            rare_events=table(self.rare_events, (len(self.kinds),)),
+            real=real,
+            stage_ns=table(self.stage_ns, (len(self.stages),)),
+            serial=not self.concurrent,
+            seed=seed,
+        )
+
+    def _really_runs(self, arm: str, kind: Kind) -> bool:
+        """Whether a kind of work is in an arm what it is in the baseline."""
+        if kind.index < 0:
+            return True
+        around = [self.stage(kind.name)]
+        around += [stage for stage in self.stages if self.is_inside(around[0], stage)]
+        changed = self.arms[arm].modes
+        return not any(stage.name in changed for stage in around)
+
+    def _rows_of(self, arms: Sequence[str]) -> list[int]:
+        names = self.arm_names()
+        numbers = {names.index(arm) for arm in arms if arm in names}
+        return [row for row, arm in enumerate(self.arm_of) if arm in numbers]
+
+    def tell_stages(self) -> None:
+        """Put the stages' times in the unchanged arms in place of the recording's.
+
+        The recording's contain what it costs to record.
+        """
+        rows = self._rows_of(self.same_arms())
+        if not rows:
+            return
+        total, iterations = sum(self.ns[r] for r in rows), sum(self.iterations[r] for r in rows)
+        spent = np.sum([self.stage_ns[r] for r in rows], axis=0)
+        calls = np.sum([self.stage_calls[r] for r in rows], axis=0)
+        running = np.sum([self.running_ns[r] for r in rows], axis=0)
+        for k, stage in enumerate(self.stages):
+            if calls[k]:
+                stage.ns_per_call = float(spent[k] / calls[k])
+                stage.ns_per_iteration = float(spent[k] / iterations)
+                stage.share = float(running[k] / total)
 
     def mean_delay_ns(self, arm: str) -> float:
-        """The delay that really happened in an iteration of this arm, on average."""
-        number = self.arm_names().index(arm)
-        return float(
-            np.mean([d for d, a in zip(self.delayed_ns, self.arm_of, strict=True) if a == number])
-        )
+        """The delay that really held up an iteration of this arm, on average.
+
+        Of calls that are delayed side by side, each holds up its part only.
+        """
+        rows = self._rows_of([arm])
+        at_once = 1.0
+        for stage in self.arms[arm].modes:
+            k = [s.name for s in self.stages].index(stage)
+            running = sum(float(self.running_ns[r][k]) for r in rows)
+            spent = sum(float(self.stage_ns[r][k]) for r in rows)
+            at_once = max(at_once, spent / running if running else 1.0)
+        return float(np.mean([self.delayed_ns[r] for r in rows])) / at_once
 
     def facts(self) -> dict[str, Any]:
         """Everything that is not an array, ready for a run file."""
@@ -145,10 +260,11 @@ class Record:
         plain = {
             name: value
             for name, value in self.__dict__.items()
-            if name not in skip and not hasattr(value, "__dataclass_fields__") and name != "stages"
+            if name not in skip and not hasattr(value, "__dataclass_fields__") and name not in ("stages", "kinds")
         }
         return plain | {
             "stages": [asdict(stage) for stage in self.stages],
+            "kinds": [asdict(kind) for kind in self.kinds],
             "warm_up": asdict(self.warm_up) if self.warm_up else None,
             "work": asdict(self.work) if self.work else None,
             "peaks": asdict(self.peaks) if self.peaks else None,
@@ -160,7 +276,13 @@ class Record:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The rows, a column each."""
-        return {name: np.array(getattr(self, name)) for name in _ROWS} | {"events": self.events}
+        wide = {"stage_ns": len(self.stages), "running_ns": len(self.stages)}
+        wide |= {"stage_calls": len(self.stages)}
+        wide |= {"rare_ns": len(self.kinds), "rare_events": len(self.kinds)}
+        return {
+            name: np.array(getattr(self, name)).reshape(len(self.ns), *([wide[name]] if name in wide else []))
+            for name in _ROWS
+        } | {"events": self.events}
 
     @classmethod
     def from_run(cls, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> "Record":
@@ -176,9 +298,14 @@ class Record:
         record.warm_up = WarmUp(**facts["warm_up"]) if facts.get("warm_up") else None
         record.work = Work(**facts["work"]) if facts.get("work") else None
         record.peaks = Peaks(**facts["peaks"]) if facts.get("peaks") else None
-        record.arms = {name: Arm(name) for name in facts["arms"]}
+        record.kinds = [Kind(**kind) for kind in facts["kinds"]]
+        record.arms = {
+            name: Arm(name, {stage: REAL for stage in modes})
+            for name, modes in facts["arms"].items()
+        }
         for name in _ROWS:
-            setattr(record, name, arrays[name].tolist())
+            rows = arrays[name]
+            setattr(record, name, rows.tolist() if rows.ndim == 1 else list(rows))
         record.events = arrays["events"]
         return record
 
@@ -187,8 +314,17 @@ _ROWS = (
     "arm_of",
     "round_of",
     "ns",
+    "units",
+    "iterations",
     "delayed_ns",
     "cpu_ns",
+    "process_cpu_ns",
+    "stolen_ns",
     "switches",
     "pressure_us",
+    "stage_ns",
+    "running_ns",
+    "stage_calls",
+    "rare_ns",
+    "rare_events",
 )

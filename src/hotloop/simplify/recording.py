@@ -2,7 +2,6 @@
 
 import math
 import threading
-from collections import defaultdict, deque
 
 import numpy as np
 
@@ -10,10 +9,11 @@ from hotloop.benchmark.timeline import beside, busy, lanes_of, parents, to_array
 from hotloop.errors import LoopError
 from hotloop.loop.arm import RECORD, Arm
 from hotloop.loop.board import Board, Event
-from hotloop.loop.conduct import Block, Measurement, Request
+from hotloop.loop.conduct import Measurement, Request
 from hotloop.loop.lanes import current_lane
 from hotloop.loop.stage import Stage
-from hotloop.loop.tape import MIN_OUTPUTS, PROBLEM, modes_of
+from hotloop.loop.tape import MIN_OUTPUTS, PROBLEM, WANTED_OUTPUTS, modes_of
+from hotloop.simplify.rare import Kind, kind_of_rest, kind_of_stage, rest_of_iterations
 from hotloop.simplify.record import Record, StageFacts
 
 KEPT_EVENTS = 200_000
@@ -37,6 +37,7 @@ def record_stages(
     arm = Arm("recording", rest=RECORD)
     events: list[Event] = []
     boundaries: list[int] = []
+    durations: list[int] = []
     total_ns, iterations = 0, 0
     while True:
         block = yield Request(
@@ -44,6 +45,7 @@ def record_stages(
         )
         events = (events + block.events)[-KEPT_EVENTS:]
         boundaries += block.start_ns
+        durations += block.duration_ns
         total_ns += sum(block.duration_ns)
         iterations += len(block.duration_ns)
         called = {event.stage for event in events}
@@ -61,6 +63,10 @@ def record_stages(
     names = board.names()
     inside, lanes = parents(events), lanes_of(events)
     time_ns, calls = busy(events, len(names))
+    broken = {
+        of["stage"]: f"declared {board.stages[of['stage']].effect}, but it {of['what']}"
+        for of in reversed(record.broken)
+    }
     elsewhere = beside(events, np.array(boundaries), current_lane(), threading.get_ident())
     for known in board.stages.values():
         index = known.index
@@ -87,10 +93,13 @@ def record_stages(
                 outputs=_outputs(board, known),
                 modes_ns=modes_of(known.tape.durations_ns()),
                 bytes_per_call=known.bytes_per_call or known.tape.bytes_per_call(),
-                not_replaced=_why_not(board, known, state_complete, index in elsewhere),
+                not_replaced=_why_not(
+                    board, known, state_complete, index in elsewhere, broken.get(known.name)
+                ),
             )
         )
     record.concurrent = any(stage.beside_main for stage in record.stages)
+    record.kinds = _kinds(record, events, boundaries, durations)
 
 
 def in_flight(board: Board, record: Record) -> int:
@@ -109,14 +118,34 @@ def in_flight(board: Board, record: Record) -> int:
     return max([count for count in seen if count > 0], default=UNKNOWN_IN_FLIGHT)
 
 
+def _kinds(
+    record: Record, events: list[Event], starts: list[int], durations: list[int]
+) -> list[Kind]:
+    """Divide the calls of each stage, and the rest of the iterations, into common and rare."""
+    table = np.array(events, np.int64).reshape(-1, 4)
+    kinds = []
+    for stage in record.stages:
+        if record.concurrent and stage.cpu_share is not None and stage.cpu_share < 0.5:
+            if not stage.beside_main:
+                continue  # it may wait for other stages: how long depends on the arm
+        took = (table[:, 2] - table[:, 1])[table[:, 0] == stage.index].astype(float)
+        kinds.append(kind_of_stage(stage.name, stage.index, took, stage.calls_per_iteration))
+    if record.concurrent:
+        return kinds
+    begin = np.array(starts, np.int64)
+    took_ns = np.array(durations, np.int64)
+    whole = begin >= (table[0, 1] if len(table) else 0)  # older events were not kept
+    outermost = [stage.index for stage in record.stages if stage.inside is None]
+    rest = rest_of_iterations(table, outermost, current_lane(), begin[whole], took_ns[whole])
+    return [*kinds, kind_of_rest(rest, float(np.median(took_ns)))]
+
+
 def _filled(board: Board, known: Stage) -> bool:
     """Whether recording on could not make more of this stage."""
-    return (
-        known.tape.problem is not None
-        or known.is_block
-        or known.effect == "effectful"
-        or _outputs(board, known) >= MIN_OUTPUTS
-    )
+    if known.tape.problem is not None or known.is_block or known.effect == "effectful":
+        return True
+    wanted = max(WANTED_OUTPUTS, known.tape.wanted)
+    return known.tape.full or known.tape.limited or _outputs(board, known) >= wanted
 
 
 def _outputs(board: Board, known: Stage) -> int:
@@ -126,8 +155,12 @@ def _outputs(board: Board, known: Stage) -> int:
     return min([*workers, *([own] if own or not workers else [])])
 
 
-def _why_not(board: Board, known: Stage, state_complete: bool, beside_main: bool) -> str | None:
+def _why_not(
+    board: Board, known: Stage, state_complete: bool, beside_main: bool, broken: str | None
+) -> str | None:
     """Why a stage cannot be replaced by its tape, or None if it can."""
+    if broken is not None:
+        return broken
     if known.is_block:
         return "a with block can be timed and delayed only"
     if known.effect == "effectful":
@@ -141,35 +174,7 @@ def _why_not(board: Board, known: Stage, state_complete: bool, beside_main: bool
     if any(faults & PROBLEM for _, faults in board.worker_tapes(known.index)):
         return "a worker could not record it"
     outputs = _outputs(board, known)
-    if outputs < MIN_OUTPUTS:
-        return f"{outputs} of {MIN_OUTPUTS} outputs recorded; give a larger --budget"
+    needed = known.tape.needed if known.tape.entries else MIN_OUTPUTS
+    if outputs < needed:
+        return f"{outputs} of {needed} outputs recorded; give a larger --budget"
     return None
-
-
-class BaselineCalls:
-    """The stages' calls in the baseline's blocks: what they take when nothing is recorded."""
-
-    def __init__(self) -> None:
-        self.latest_ns: dict[int, deque[int]] = defaultdict(lambda: deque(maxlen=KEPT_CALLS))
-        self._stage_ns: dict[int, int] = defaultdict(int)
-        self._calls: dict[int, int] = defaultdict(int)
-        self._iterations = 0
-        self._total_ns = 0
-
-    def add(self, block: Block) -> None:
-        """Count one block of the baseline."""
-        for event in block.events:
-            took = event.end_ns - event.start_ns
-            self.latest_ns[event.stage].append(took)
-            self._stage_ns[event.stage] += took
-            self._calls[event.stage] += 1
-        self._iterations += len(block.duration_ns)
-        self._total_ns += sum(block.duration_ns)
-
-    def tell(self, record: Record) -> None:
-        """Put times and shares into the record: the recording's contain the recording."""
-        for stage in record.stages:
-            if self._calls[stage.index]:
-                stage.ns_per_call = self._stage_ns[stage.index] / self._calls[stage.index]
-                stage.ns_per_iteration = self._stage_ns[stage.index] / self._iterations
-                stage.share = self._stage_ns[stage.index] / self._total_ns

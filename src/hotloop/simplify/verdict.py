@@ -13,9 +13,10 @@ from hotloop.benchmark.noise import Interval
 from hotloop.benchmark.summary import Figure, Unknown
 from hotloop.errors import RunError
 from hotloop.loop.run import Run
-from hotloop.simplify.arms import (
+from hotloop.simplify.ceilings import Ladder, PipelineModel, Rung, ladder
+from hotloop.simplify.estimate import FEW_EVENTS, MIN_ROUNDS, Samples, Slack, fit_slack, holm
+from hotloop.simplify.names import (
     BASELINE,
-    FASTER,
     delay_name,
     faster_name,
     free_name,
@@ -24,21 +25,27 @@ from hotloop.simplify.arms import (
     pad_name,
     pair_name,
 )
-from hotloop.simplify.ceilings import Ladder, PipelineModel, Rung, ladder
-from hotloop.simplify.estimate import MIN_ROUNDS, Samples, Slack, fit_slack, holm
 from hotloop.simplify.record import Record, StageFacts
 
 SIGNIFICANT = 0.05
+# Arms that are the same may differ by this share of the smallest gain worth knowing.
+EQUIVALENCE = 1 / 3
 CostKind = Literal["waiting", "contention", "own work", "unknown"]
 
 
 @dataclass(frozen=True)
 class AaTest:
-    """The arms that are the same as the baseline, judged with all others."""
+    """The arms in which nothing is changed, each against the others of its kind.
+
+    holds: no interval lies wholly outside the margin of equivalence; their confidence is that of
+    all of them together. shift: by how much they are known to differ all the same; every interval
+    is widened by it.
+    """
 
     holds: bool
     gains: dict[str, Interval]
-    p_adjusted: dict[str, float]
+    margin: float
+    shift: float
     needed_s: float | None  # how much more time a verdict would take, if it is refused
 
 
@@ -56,7 +63,7 @@ class StageVerdict:
     gain: Interval | Unknown
     value_ns: Interval | Unknown
     p_adjusted: float | None
-    gain_if_faster: Interval | Unknown
+    faster: dict[float, Interval | Unknown]  # the gain if it were so many times faster
     faster_by: str
     ceiling_ns: Interval | Unknown
     interference_ns: Interval | Unknown
@@ -65,6 +72,11 @@ class StageVerdict:
     cost: CostKind
     verdict: Literal["fix", "leave", "unclear", "not replaced"]
     not_replaced: str | None
+
+    @property
+    def gain_if_faster(self) -> Interval | Unknown:
+        """The gain for the first number of times that was asked for."""
+        return next(iter(self.faster.values()), Unknown("no number of times was asked for"))
 
 
 @dataclass(frozen=True)
@@ -90,6 +102,8 @@ class Verdict:
     aa: AaTest
     refused: str | None
     fix: StageVerdict | Pair | None
+    ties: list[str]  # other stages to fix that gain as much, as far as can be told
+    unknown: list[str]  # stages of which no gain is known: they were not replaced
     leave: list[str]
     rounds: int
     seconds: float
@@ -121,41 +135,26 @@ def judge(
     p_values = _adjusted(samples)
     aa = aa_test(record, seed, worth)
     found = ladder(record, samples)
-    rows = [_row(record, samples, stage, found, p_values, worth) for stage in record.looked_at()]
-    pairs = _pairs(record, samples, p_values)
+    judging = _Judging(record, samples, found, p_values, aa, worth, seed)
+    rows = [judging.row(stage) for stage in record.looked_at()]
+    pairs = judging.pairs()
     enough = samples.has(BASELINE)
     rounds = len(samples.rounds([BASELINE])) if BASELINE in samples.arms else 0
-    refused = None
-    if not enough:
-        refused = (
-            f"only {rounds} rounds were measured, {MIN_ROUNDS} are the least for an interval; "
-            f"give a --budget of about {_seconds_for(record, rounds, 4 * MIN_ROUNDS):.0f} s"
-        )
-    elif not aa.holds:
-        worst = max(aa.gains.values(), key=lambda gain: abs(gain.value))
-        refused = (
-            f"two arms that are the same differ by {100 * worst.value:+.1f}% "
-            f"[{100 * worst.low:+.1f}, {100 * worst.high:+.1f}], so this machine is too restless "
-            f"for a verdict now; about {(aa.needed_s or 0) / 60:.1f} more minutes would be needed"
-        )
-    candidates = [row for row in rows if row.verdict == "fix"]
-    fix: StageVerdict | Pair | None = max(candidates, key=_gain_of, default=None)
-    if fix is None:
-        significant = [p for p in pairs if p.p_adjusted < SIGNIFICANT and p.gain.value >= worth]
-        fix = max(significant, key=lambda pair: pair.gain.value, default=None)
+    refused = _refusal(record, aa, enough, rounds)
+    fix, ties = _to_fix(rows, pairs, worth)
     return Verdict(
         target=target,
         unit=record.unit,
-        baseline_ns=(
-            samples.medians([BASELINE]).time(BASELINE) if enough else Unknown("too few rounds")
-        ),
-        units_per_iteration=record.units_per_iteration or 0.0,
+        baseline_ns=samples.raw_time(BASELINE) if enough else Unknown("too few rounds"),
+        units_per_iteration=record.units_per_iteration,
         rows=sorted(rows, key=lambda row: (row.inside is not None, -_gain_of(row), -row.share)),
         pairs=pairs,
         ladder=found,
         aa=aa,
         refused=refused,
         fix=None if refused else fix,
+        ties=[] if refused else ties,
+        unknown=[row.name for row in rows if row.verdict == "not replaced"],
         leave=[row.name for row in rows if row.verdict == "leave"],
         rounds=rounds,
         seconds=record.seconds,
@@ -166,75 +165,174 @@ def judge(
     )
 
 
+def _refusal(record: Record, aa: AaTest, enough: bool, rounds: int) -> str | None:
+    """Why there is no verdict, and what would give one; None if there is."""
+    if record.warm_up is None:
+        return (
+            "the budget ended before the loop had warmed up; give a --budget of many iterations' "
+            "time"
+        )
+    if not enough:
+        return (
+            f"only {rounds} rounds were measured, {MIN_ROUNDS} are the least for an interval; "
+            f"give a --budget of about {_seconds_for(record, rounds, 2 * MIN_ROUNDS):.0f} s"
+        )
+    if aa.holds:
+        return None
+    worst = max(aa.gains.values(), key=lambda gain: abs(gain.value))
+    return (
+        f"two arms that are the same differ by {100 * worst.value:+.1f}% "
+        f"[{100 * worst.low:+.1f}, {100 * worst.high:+.1f}], which is more than "
+        f"{100 * aa.margin:.1f}%, a third of the smallest gain worth knowing: this machine is too "
+        f"restless for a verdict now; about {(aa.needed_s or 0) / 60:.1f} more minutes would be "
+        "needed"
+    )
+
+
+def _to_fix(
+    rows: list[StageVerdict], pairs: list[Pair], worth: float
+) -> tuple[StageVerdict | Pair | None, list[str]]:
+    """The stage that gains most, and those that gain as much as far as can be told."""
+    candidates = [row for row in rows if row.verdict == "fix"]
+    if candidates:
+        best = max(candidates, key=_gain_of)
+        ties = [row.name for row in candidates if row is not best and _ties(row, best)]
+        return best, ties
+    significant = [p for p in pairs if p.p_adjusted < SIGNIFICANT and p.gain.value >= worth]
+    return max(significant, key=lambda pair: pair.gain.value, default=None), []
+
+
+def _ties(row: StageVerdict, best: StageVerdict) -> bool:
+    """Whether two gains differ by no more than their errors together."""
+    assert isinstance(row.gain, Interval)
+    assert isinstance(best.gain, Interval)
+    apart = best.gain.value - row.gain.value
+    return apart <= float(np.hypot(best.gain.half_width, row.gain.half_width))
+
+
 def aa_test(record: Record, seed: int = 0, worth: float = 0.03) -> AaTest:
-    """Compare the A/A arms with the baseline, in one family with every other comparison."""
+    """Compare the arms in which nothing is changed: are they the same within a margin?
+
+    A test against exactly none would refuse the more, the more precise an experiment is.
+    """
     samples = record.samples(seed)
     names = [name for name in samples.arms if is_aa(name) and samples.has(name, BASELINE)]
-    p_values = _adjusted(samples)
-    gains = {name: samples.medians([BASELINE, name]).gain(name, BASELINE) for name in names}
-    failed = [name for name in names if p_values[name] < SIGNIFICANT]
+    margin = EQUIVALENCE * worth
+    # Bonferroni: none of them may be wrong in more than 5 of 100 experiments.
+    confidence = 1 - SIGNIFICANT / max(1, len(names))
+    gains = {name: samples.same_gain(name, confidence) for name in names}
+    failed = [gain for gain in gains.values() if gain.low > margin or gain.high < -margin]
+    differ = [abs(gain.value) for gain in gains.values() if 0.0 not in gain]
     needed = None
     if failed:
-        worst = max(abs(gains[name].value) for name in failed)
+        worst = max(abs(gain.value) for gain in failed)
         # Errors shrink with the root of the time; and a wrong A/A wants at least as much again.
         needed = record.seconds * max(1.0, (worst / worth) ** 2)
-    return AaTest(not failed, gains, {name: p_values[name] for name in names}, needed)
+    return AaTest(not failed, gains, margin, max(differ, default=0.0), needed)
 
 
 def _adjusted(samples: Samples) -> dict[str, float]:
-    """Holm-adjusted p-values of the family: A/A arms, and everything that was made free."""
-    family = [
-        name
-        for name in samples.arms
-        if (is_aa(name) or is_free(name)) and samples.has(name, BASELINE)
-    ]
-    raw = [samples.medians([BASELINE, name]).p_value(name, BASELINE) for name in family]
+    """Holm-adjusted p-values of the family: everything that was made free."""
+    family = [name for name in samples.arms if is_free(name) and samples.has(name, BASELINE)]
+    raw = [samples.means([BASELINE, name]).p_value(name, BASELINE) for name in family]
     return dict(zip(family, holm(raw), strict=True))
 
 
-def _row(
-    record: Record,
-    samples: Samples,
-    stage: StageFacts,
-    found: Ladder | Unknown,
-    p_values: dict[str, float],
-    worth: float,
-) -> StageVerdict:
-    free = free_name(stage.name)
-    gain: Interval | Unknown = Unknown(stage.not_replaced or "too few rounds")
-    value: Interval | Unknown = gain
-    if stage.replaceable and samples.has(free, BASELINE):
-        medians = samples.medians([BASELINE, free])
-        gain, value = medians.gain(free, BASELINE), medians.difference(BASELINE, free)
-    interference, latency = _padded(record, samples, stage)
-    faster, how = _faster(samples, stage)
-    adjusted = p_values.get(free)
-    ceiling: Interval | Unknown = Unknown(
-        found.why if isinstance(found, Unknown) else stage.not_replaced or "it is inside another"
-    )
-    if isinstance(found, Ladder) and stage.name in found.ceilings_ns:
-        ceiling = found.ceilings_ns[stage.name]
-    return StageVerdict(
-        name=stage.name,
-        kind=stage.kind,
-        effect=stage.effect,
-        inside=stage.inside,
-        share=stage.share,
-        ns_per_iteration=stage.ns_per_iteration,
-        calls_per_iteration=stage.calls_per_iteration,
-        gain=gain,
-        value_ns=value,
-        p_adjusted=adjusted,
-        gain_if_faster=faster,
-        faster_by=how,
-        ceiling_ns=ceiling,
-        interference_ns=interference,
-        latency_ns=latency,
-        slack=_slack(record, samples, stage),
-        cost=_cost(record, stage, value, interference),
-        verdict=_call(gain, adjusted, worth),
-        not_replaced=stage.not_replaced,
-    )
+@dataclass(frozen=True)
+class _Judging:
+    """What every row of a verdict is worked out from."""
+
+    record: Record
+    samples: Samples
+    ladder: Ladder | Unknown
+    p_values: dict[str, float]
+    aa: AaTest
+    worth: float
+    seed: int
+
+    def row(self, stage: StageFacts) -> StageVerdict:
+        """One stage's row."""
+        record, samples = self.record, self.samples
+        free = free_name(stage.name)
+        gain: Interval | Unknown = Unknown(stage.not_replaced or "too few rounds")
+        value: Interval | Unknown = gain
+        if stage.replaceable and samples.has(free, BASELINE):
+            means = samples.means([BASELINE, free])
+            gain = self._widened(means.gain(free, BASELINE))
+            value = means.difference(BASELINE, free)
+        interference, latency = _padded(record, samples, stage)
+        faster, how = self._faster(stage, gain)
+        adjusted = self.p_values.get(free)
+        found = self.ladder
+        ceiling: Interval | Unknown = Unknown(
+            found.why
+            if isinstance(found, Unknown)
+            else stage.not_replaced or "it is inside another"
+        )
+        if isinstance(found, Ladder) and stage.name in found.ceilings_ns:
+            ceiling = found.ceilings_ns[stage.name]
+        return StageVerdict(
+            name=stage.name,
+            kind=stage.kind,
+            effect=stage.effect,
+            inside=stage.inside,
+            share=stage.share,
+            ns_per_iteration=stage.ns_per_iteration,
+            calls_per_iteration=stage.calls_per_iteration,
+            gain=gain,
+            value_ns=value,
+            p_adjusted=adjusted,
+            faster=faster,
+            faster_by=how,
+            ceiling_ns=ceiling,
+            interference_ns=interference,
+            latency_ns=latency,
+            slack=_slack(record, samples, stage),
+            cost=_cost(record, stage, value, interference),
+            verdict=_call(gain, adjusted, self.worth),
+            not_replaced=stage.not_replaced,
+        )
+
+    def pairs(self) -> list[Pair]:
+        """Stages that gain little alone, free together."""
+        found = []
+        names = [stage.name for stage in self.record.stages]
+        for first in names:
+            for second in names:
+                arm = pair_name(first, second)
+                if self.samples.has(arm, BASELINE):
+                    gain = self.samples.means([BASELINE, arm]).gain(arm, BASELINE)
+                    found.append(Pair((first, second), self._widened(gain), self.p_values[arm]))
+        return found
+
+    def _faster(
+        self, stage: StageFacts, gain: Interval | Unknown
+    ) -> tuple[dict[float, Interval | Unknown], str]:
+        """The gain for every number of times that was asked for, and how it was stood for."""
+        found: dict[float, Interval | Unknown] = {}
+        used = ""
+        number = self.record.stages.index(stage)
+        free = free_name(stage.name)
+        for k in self.record.faster:
+            found[k] = Unknown(stage.not_replaced or _not_gone_on(self.samples, stage))
+            for how in ("burn", "wait"):
+                arm = faster_name(stage.name, how, k)
+                if self.samples.has(arm, free, BASELINE):
+                    found[k] = self._widened(self.samples.if_faster(free, arm, number, k))
+                    used = how
+            if isinstance(found[k], Unknown) and isinstance(gain, Interval):
+                # Where calls follow each other, a part of a stage saves that part of its time.
+                part = 1 - 1 / k
+                if not self.record.concurrent:
+                    found[k], used = gain.scaled(part), "linear"
+                elif gain.high < self.worth:
+                    found[k] = Interval(gain.value * part, min(gain.low, 0.0), gain.high)
+        return found, used
+
+    def _widened(self, gain: Interval) -> Interval:
+        """A gain with what equal arms are known to differ by."""
+        shift = self.aa.shift
+        return Interval(gain.value, gain.low - shift, gain.high + shift)
 
 
 def _call(
@@ -252,8 +350,8 @@ def _padded(
 ) -> tuple[Interval | Unknown, Interval | Unknown]:
     pad, free = pad_name(stage.name), free_name(stage.name)
     if samples.has(BASELINE, pad, free):
-        medians = samples.medians([BASELINE, pad, free])
-        return medians.difference(BASELINE, pad), medians.difference(pad, free)
+        means = samples.means([BASELINE, pad, free])
+        return means.difference(BASELINE, pad), means.difference(pad, free)
     why = stage.not_replaced or (
         f"a call takes {stage.ns_per_call / 1e3:.0f} µs, and waits under "
         f"{record.shortest_wait_ns / 1e3:.0f} µs are not measurable here"
@@ -261,14 +359,6 @@ def _padded(
         else _not_gone_on(samples, stage)
     )
     return Unknown(why), Unknown(why)
-
-
-def _faster(samples: Samples, stage: StageFacts) -> tuple[Interval | Unknown, str]:
-    for how in ("burn", "wait"):
-        name = faster_name(stage.name, how, FASTER)
-        if samples.has(name, BASELINE):
-            return samples.medians([BASELINE, name]).gain(name, BASELINE), how
-    return Unknown(stage.not_replaced or _not_gone_on(samples, stage)), ""
 
 
 def _not_gone_on(samples: Samples, stage: StageFacts) -> str:
@@ -288,11 +378,11 @@ def _slack(record: Record, samples: Samples, stage: StageFacts) -> Slack | Unkno
     ]
     if not names:
         return Unknown("no delay was tried")
-    medians = samples.medians([BASELINE, *names])
+    means = samples.means([BASELINE, *names])
     delayed = [(name, record.mean_delay_ns(name)) for name in names]
     if max(delay for _, delay in delayed) <= 0:
         return Unknown("no delay happened")
-    return fit_slack(medians, BASELINE, delayed)
+    return fit_slack(means, BASELINE, delayed)
 
 
 def _cost(
@@ -327,18 +417,6 @@ def _is_no_contention(value: Interval | Unknown, interference: Interval | Unknow
     if isinstance(interference, Unknown):
         return False
     return isinstance(value, Unknown) or interference.high < 0.5 * max(value.value, 1e-9)
-
-
-def _pairs(record: Record, samples: Samples, p_values: dict[str, float]) -> list[Pair]:
-    found = []
-    names = [stage.name for stage in record.stages]
-    for first in names:
-        for second in names:
-            arm = pair_name(first, second)
-            if samples.has(arm, BASELINE):
-                gain = samples.medians([BASELINE, arm]).gain(arm, BASELINE)
-                found.append(Pair((first, second), gain, p_values[arm]))
-    return found
 
 
 def _gain_of(row: StageVerdict) -> float:
@@ -390,6 +468,16 @@ def _warnings(record: Record, complete: bool) -> list[str]:
             f"the loop was put off its core {np.median(record.switches):.0f} times in a median "
             "block: something else wants these cores"
         )
+    if record.hidden:
+        found.append(
+            f"something beside the loop feeds it without being a stage: {record.hidden}. Its gains "
+            "hold, for blocks were made long enough; put a stage around its work to see what it "
+            "could gain"
+        )
+    found += [f"{b['stage']} {b['what']}: {b['remedy']}" for b in record.broken]
+    found += _rare_warnings(record)
+    if record.out_of_time:
+        found.append("the time was up in the middle of a round; what was measured by then counts")
     pressure = _pressure(record)
     if pressure > 0.2:
         found.append(f"during {pressure:.0%} of the blocks some program waited for a core")
@@ -400,11 +488,32 @@ def _warnings(record: Record, complete: bool) -> list[str]:
     return found
 
 
+def _rare_warnings(record: Record) -> list[str]:
+    """Rare work of which too little was seen to know its share."""
+    found = []
+    total = sum(record.ns)
+    for k, kind in enumerate(record.kinds):
+        spent = sum(float(row[k]) for row in record.rare_ns)
+        events = sum(float(row[k]) for row in record.rare_events)
+        if total and spent > 0.01 * total and 0 < events < FEW_EVENTS:
+            found.append(
+                f"{kind.name} has rare long calls with {spent / total:.0%} of the time, and only "
+                f"{events:.0f} of them were seen; a --budget of about "
+                f"{record.seconds * FEW_EVENTS / events:.0f} s would tell their share"
+            )
+    if record.period > 2 * record.block_iterations:
+        found.append(
+            f"work that comes about every {record.period} iterations does not fit into a block of "
+            f"{record.block_iterations}; intervals are wide for it"
+        )
+    return found
+
+
 def _blocks(record: Record) -> str:
     length, untimed = record.block_iterations, record.drain_iterations
-    text = f"blocks of {length} iteration{'s' if length > 1 else ''}"
+    text = f"blocks of {length} to {2 * length} iterations"
     if untimed:
-        text += f" after {untimed} untimed"
+        text += f" after up to {max(untimed, record.drain_base)} untimed"
     if record.concurrent and record.carry_over is not None:
         text += f" (undrained, a gain would be off by up to {100 * record.carry_over:.1f} points)"
     return text
@@ -412,7 +521,7 @@ def _blocks(record: Record) -> str:
 
 def _pressure(record: Record) -> float:
     """The share of the measured time in which some task of the machine waited for a core."""
-    measured_ns = sum(record.ns) * record.block_iterations
+    measured_ns = sum(record.ns)
     return 1e3 * sum(record.pressure_us) / measured_ns if measured_ns else 0.0
 
 

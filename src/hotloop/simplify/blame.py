@@ -1,0 +1,32 @@
+"""What an exception in an experimental arm says, in one sentence for the report."""
+
+import linecache
+import traceback
+from pathlib import Path
+
+_HERE = str(Path(__file__).parents[1])
+
+
+def raised_by(arm: str, error: BaseException) -> str:
+    """Where an arm raised, and what; for an exception without a text, the line that raised it."""
+    text = str(error).strip()
+    where = ""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_foreign(f.filename)]
+    if frames:
+        last = frames[-1]
+        where = f" in {Path(last.filename).name}, line {last.lineno}"
+        if not text and last.lineno is not None:
+            text = linecache.getline(last.filename, last.lineno).strip()
+    said = f": {text}" if text else ""
+    sentence = f"{arm} raised {type(error).__name__}{where}{said}"
+    if isinstance(error, AssertionError):
+        sentence += (
+            "; a library checks its own course there, and the state had been put back in the "
+            "middle of it: mark iterations where the library starts anew, or declare the stage "
+            "effectful"
+        )
+    return sentence
+
+
+def _is_foreign(filename: str) -> bool:
+    return not filename.startswith(_HERE)

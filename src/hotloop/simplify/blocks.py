@@ -1,0 +1,75 @@
+"""How long blocks are, and which arms there is time for.
+
+A block covers two periods of the loop's rarest work that matters, twice what is in flight, and
+enough time that a round's bookkeeping does not count; its length is drawn anew in every round, from
+once to twice the least, so that it never keeps step with a period. If the budget does not hold a
+dozen rounds of such blocks, arms that say less are left out first, and then blocks are shortened.
+"""
+
+from dataclasses import dataclass, field
+
+from hotloop.loop.arm import Arm
+from hotloop.simplify.names import ALL_FREE, is_aa, is_only
+from hotloop.simplify.record import Record
+
+# Rounds that an experiment should have. With fewer than the least, blocks are no longer than they
+# must be; with fewer than the fewest, arms and then iterations are left out.
+ROUNDS, LEAST_ROUNDS, FEWEST_ROUNDS = 40, 16, 8
+SHORTEST_BLOCK_NS, LONGEST_BLOCK_NS = 10_000_000, 1_000_000_000
+# Putting state back may take this share of a block, and a block may have so many calls.
+SNAPSHOTS, MOST_CALLS = 10, 40_000
+MEAN_LENGTH = 1.5  # of a block, in its least length
+
+
+@dataclass(frozen=True)
+class BlockPlan:
+    """length: iterations of a block at the least, up to twice as many; arms: that are compared."""
+
+    length: int = 1
+    arms: dict[str, Arm] = field(default_factory=dict)
+
+
+def plan_blocks(
+    record: Record, arms: dict[str, Arm], iteration_ns: float, time_ns: float
+) -> BlockPlan:
+    """Choose the length and the arms for rounds that fill `time_ns`."""
+    each = max(time_ns, 1.0) / len(arms)
+    block_ns = min(max(each / ROUNDS, SHORTEST_BLOCK_NS), LONGEST_BLOCK_NS) / MEAN_LENGTH
+    wanted = max(1, round(block_ns / iteration_ns))
+    calls = sum(stage.calls_per_iteration for stage in record.stages)
+    wanted = min(wanted, max(1, int(MOST_CALLS / max(calls, 1.0))))
+    needed = max(
+        2 * record.period if record.period > 1 else 1,
+        2 * record.in_flight,
+        2 * record.drain_iterations,
+        round(SNAPSHOTS * record.snapshot_s * 1e9 / iteration_ns),
+    )
+    length, chosen = max(wanted, needed), dict(arms)
+
+    def rounds(of: int) -> float:
+        return _rounds(of, record, chosen, iteration_ns, time_ns)
+
+    while length > needed and rounds(length) < LEAST_ROUNDS:
+        length = max(needed, int(0.8 * length))
+    for droppable in (_spare_aa, _only):
+        if rounds(length) < FEWEST_ROUNDS:
+            chosen = {name: arm for name, arm in chosen.items() if not droppable(name)}
+    least = max(1, 2 * record.in_flight, record.drain_iterations)
+    while length > least and rounds(length) < FEWEST_ROUNDS:
+        length = max(least, int(0.8 * length))
+    return BlockPlan(length, chosen)
+
+
+def _spare_aa(name: str) -> bool:
+    return is_aa(name) and name != "A/A 1"
+
+
+def _only(name: str) -> bool:
+    return is_only(name) or name == ALL_FREE
+
+
+def _rounds(
+    length: int, record: Record, arms: dict[str, Arm], iteration_ns: float, time_ns: float
+) -> float:
+    block_ns = (MEAN_LENGTH * length + record.drain_base) * iteration_ns + record.snapshot_s * 1e9
+    return time_ns / (block_ns * len(arms))

@@ -1,0 +1,130 @@
+"""Rare work: what of a block's time depends on what happened to fall into the block.
+
+A burst every twentieth call, a checkpoint every fortieth iteration, a collector's pause: whether a
+block holds two of them or three says nothing about its arm. How often they come is the same in
+every arm in which the work really runs, so all arms together tell it, and what a block had more or
+less than that can be taken out of its time. Here it is found out how long the common calls of each
+stage take, and each block is asked how much it had beyond them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+# A call that takes so many times the median is rare work; up to that it is the common kind.
+RARE_FACTOR = 3.0
+# Work outside of the stages counts as rare from this share of an iteration on.
+REST_SHARE = 0.02
+# A stage that is called in fewer iterations than this is rare work itself.
+EVERY_ITERATION = 0.75
+# A call in more iterations than it should be, by this share, means that calls are not regular.
+REGULAR = 0.02
+# The name of what a loop does outside of its stages.
+REST = "the rest"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How the calls of one stage, or the rest of the iterations, are divided.
+
+    limit_ns: longer ones are rare; common_ns: the mean of the others; beyond_ns: the mean of what
+    the rare ones take beyond the limit. irregular: calls come in some iterations only.
+    """
+
+    name: str
+    index: int  # of the stage; -1: the rest
+    limit_ns: float
+    common_ns: float
+    beyond_ns: float
+    irregular: bool
+
+    def of(self, durations_ns: np.ndarray, serial: bool) -> tuple[float, int]:
+        """What a block with these calls had of this kind: ns beyond the common, rare events.
+
+        In a loop whose parts run side by side a rare call may take longer in one arm than in
+        another: there each counts as the mean one.
+        """
+        beyond = durations_ns[durations_ns > self.limit_ns] - self.limit_ns
+        spent = float(beyond.sum()) if serial else len(beyond) * self.beyond_ns
+        events = len(beyond)
+        if self.irregular:
+            spent += self.common_ns * len(durations_ns)
+            events = len(durations_ns)
+        return spent, events
+
+
+def kind_of_stage(name: str, index: int, durations_ns: np.ndarray, calls: float) -> Kind:
+    """Divide a stage's calls. durations_ns: (n,) recorded; calls: of them in an iteration."""
+    limit = RARE_FACTOR * float(np.median(durations_ns)) if len(durations_ns) else np.inf
+    near = round(calls)
+    regular = near > 0 and abs(calls - near) <= REGULAR * calls and calls > EVERY_ITERATION
+    return _kind(name, index, durations_ns, limit, irregular=not regular)
+
+
+def kind_of_rest(rest_ns: np.ndarray, iteration_ns: float) -> Kind:
+    """Divide what iterations do outside of the stages. rest_ns: (iterations,)."""
+    median = float(np.median(rest_ns)) if len(rest_ns) else 0.0
+    limit = max(RARE_FACTOR * median, REST_SHARE * iteration_ns)
+    return _kind(REST, -1, rest_ns, limit, irregular=False)
+
+
+def _kind(
+    name: str, index: int, durations_ns: np.ndarray, limit: float, *, irregular: bool
+) -> Kind:
+    common = durations_ns[durations_ns <= limit]
+    rare = durations_ns[durations_ns > limit]
+    return Kind(
+        name=name,
+        index=index,
+        limit_ns=limit,
+        common_ns=float(common.mean()) if len(common) else 0.0,
+        beyond_ns=float(rare.mean()) - limit if len(rare) else 0.0,
+        irregular=irregular,
+    )
+
+
+def rest_of_iterations(
+    events: np.ndarray,
+    outermost: Sequence[int],
+    lane: int,
+    start_ns: np.ndarray,
+    duration_ns: np.ndarray,
+) -> np.ndarray:
+    """What each iteration spent outside of its stages, in ns: (iterations,).
+
+    events: (K, 4) stage, start, end, lane; outermost: the stages that are in no other one; lane:
+    what runs the iterations; start_ns, duration_ns: of the iterations, ascending.
+    """
+    if not len(events):
+        return duration_ns.astype(float)
+    mine = events[(events[:, 3] == lane) & np.isin(events[:, 0], outermost)]
+    at = np.searchsorted(start_ns, mine[:, 1], side="right") - 1
+    inside = (at >= 0) & (at < len(start_ns))
+    spent = np.bincount(
+        at[inside], (mine[inside, 2] - mine[inside, 1]).astype(float), len(start_ns)
+    )
+    rest: np.ndarray = np.maximum(duration_ns - spent, 0)
+    return rest
+
+
+def longest_period(duration_ns: np.ndarray) -> int:
+    """How many iterations apart the rarest work is that still matters; 1 if there is none.
+
+    duration_ns: of consecutive iterations. Iterations beyond a limit, for limits from one and a
+    half times the median up to the longest, count if what they take beyond the median is a
+    hundredth of all time; the mean distance between them is the period of that limit.
+    """
+    count = len(duration_ns)
+    if count < 4:
+        return 1
+    median = max(float(np.median(duration_ns)), 1.0)
+    total = float(duration_ns.sum())
+    longest = 1
+    limit = 1.5 * median
+    while limit < float(duration_ns.max()):
+        over = duration_ns[duration_ns > limit]
+        if float((over - median).sum()) >= 0.01 * total:
+            longest = max(longest, round(count / len(over)))
+        limit *= 1.5
+    return longest
