@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 _OWN_FOLDER = str(Path(__file__).parent)
+_EXTENDED, _LOAD_GLOBAL = dis.EXTENDED_ARG, dis.opmap["LOAD_GLOBAL"]
+_NAMED = frozenset(dis.opmap[name] for name in ("LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"))
 
 
 class GlobalNames(NamedTuple):
@@ -27,10 +29,20 @@ def globals_named(code: types.CodeType) -> GlobalNames:
     attributes: set[str] = set()
     for each in _with_nested(code):
         attributes.update(each.co_names)
-        for instruction in dis.get_instructions(each):
-            if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL"):
-                loaded[instruction.argval] = None
+        loaded.update(dict.fromkeys(_loaded(each)))
     return GlobalNames(tuple(loaded), frozenset(attributes))
+
+
+def _loaded(code: types.CodeType) -> Iterator[str]:
+    # By hand: dis.get_instructions takes 20 times as long, which hundreds of functions feel.
+    above = 0
+    for operation, low in zip(code.co_code[::2], code.co_code[1::2], strict=True):
+        argument = above | low
+        above = argument << 8 if operation == _EXTENDED else 0
+        if operation == _LOAD_GLOBAL:
+            yield code.co_names[argument >> 1]  # the lowest bit says whether a call follows
+        elif operation in _NAMED:
+            yield code.co_names[argument]
 
 
 def _with_nested(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -67,6 +79,7 @@ def is_users(kind: type) -> bool:
     return filename is None or is_users_file(filename)
 
 
+@functools.lru_cache(maxsize=8192)
 def is_own_file(filename: str) -> bool:
     """Whether a file holds the probe itself."""
     return str(Path(filename).parent) == _OWN_FOLDER

@@ -345,7 +345,8 @@ def _promise(call: _Call, difference: Difference) -> BrokenPromise:
     if issubclass(difference.kind, types.FunctionType):  # a variable, not a part of an object
         what = f"changes `{where}`{uncovered}"
         return BrokenPromise(call.name, what, _declare(call, f"keep `{where}` in an object of"))
-    what = f"changes `{where}` (in a {difference.kind.__qualname__}){uncovered}"
+    kind = "" if owner == where else f" (in a {difference.kind.__qualname__})"
+    what = f"changes `{where}`{kind}{uncovered}"
     return BrokenPromise(call.name, what, _declare(call, f"put `{owner or where}` into"))
 
 
