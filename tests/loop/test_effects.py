@@ -103,7 +103,7 @@ def test_an_attribute_of_a_module_of_the_user() -> None:
     own.seen = []
     space = {"own": own}
     exec("def look(x):\n    own.seen.append(x)\n", space)
-    assert only(check("pure", space["look"], 1)) == "changes `global own.seen` (in a list)"
+    assert only(check("pure", space["look"], 1)) == "changes `global own.seen`"
 
 
 class Simulator:
@@ -274,6 +274,16 @@ def test_an_output_that_depends_on_the_time() -> None:
     ):
         checked = check("pure", function)
         assert only(checked).startswith("returned something else for the same input")
+
+
+def test_an_output_in_a_declared_buffer_is_compared() -> None:
+    buffer = np.zeros(3)
+
+    def fill() -> np.ndarray:
+        buffer[:] = time.perf_counter()
+        return buffer
+
+    assert only(check("pure", fill, writes=[buffer])).startswith("returned something else")
 
 
 def test_a_function_that_cannot_be_called_twice() -> None:
@@ -729,7 +739,7 @@ def test_beside_an_idle_thread_the_state_is_not_put_back_and_what_is_left_out_is
     try:
         assert clean(check("stateful", step, state=[env, part]))
         what = [broken.what for broken in check("stateful", step, state=[env]).broken]
-        assert what == ["changes `closure part['n']` (in a list), which is not in the loop's state"]
+        assert what == ["changes `closure part['n']`, which is not in the loop's state"]
         assert only(check("stateful", env.draw, state=[env.sim])).startswith("draws random")
         assert clean(check("pure", env.quiet, 1, state=[env]))
     finally:

@@ -164,7 +164,7 @@ class _Call:
             roots,
             covered=covered,
             exempt={*exempt, *map(id, self.exempt)},
-            buffers=self.writes,
+            buffers=() if as_output else self.writes,
             classes=classes,
             as_output=as_output,
             max_objects=self.limits[0],
