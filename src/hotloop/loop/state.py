@@ -63,6 +63,8 @@ class Unsupported:
 class Snapshot:
     """The contents of declared objects at one moment.
 
+    objects: every object that it covers. saved_by_themselves: those of them that have methods to
+    save and restore themselves, and so answer for all of their parts.
     Raises: StateError, listing every part that cannot be saved.
     """
 
@@ -78,6 +80,8 @@ class Snapshot:
                 + "\ngive the object get_state() and set_state(), or take it out of the state and "
                 "declare the stages that change it effectful"
             )
+        self.objects = walk.objects
+        self.saved_by_themselves = walk.saved_by_themselves
         self._restores = walk.restores
         self._generators = _save_generators()
 
@@ -114,7 +118,8 @@ class _Walk:
         self.restores: list[Restore] = []
         self.unsupported: list[Unsupported] = []
         self.seen: set[int] = set()
-        self._keep: list[object] = []  # ids stay unique while their objects live
+        self.objects: list[object] = []  # ids stay unique while their objects live
+        self.saved_by_themselves: list[object] = []
         self._todo: list[tuple[Any, str]] = []
 
     def visit(self, value: Any, path: str) -> None:
@@ -123,7 +128,7 @@ class _Walk:
         if type(value).__module__.startswith("hotloop.loop."):
             return  # the probe is not part of what it measures
         self.seen.add(id(value))
-        self._keep.append(value)
+        self.objects.append(value)
         self._todo.append((value, path))
 
     def run(self) -> None:
@@ -187,10 +192,14 @@ class _Walk:
         content = value.detach().clone()
         gradient = value.grad
         gradient_content = None if gradient is None else gradient.detach().clone()
+        version = None if value.is_inference() else value._version
 
         def restore_tensor() -> None:
             with torch.no_grad():
-                value.copy_(content)
+                # What no operation has written is not counted as written: a graph that waits for
+                # its backward pass would refuse it. A numpy view may have written all the same.
+                untouched = version is not None and value._version == version
+                (value.data if untouched else value).copy_(content)
                 if gradient is not None:
                     gradient.copy_(gradient_content)
                 if value.grad is not gradient:
@@ -232,8 +241,9 @@ class _Walk:
         self._save_attributes(value, path)
 
     def _save_object(self, value: Any, path: str) -> None:
-        pair = _protocol(value)
+        pair = protocol_of(value)
         if pair is not None:
+            self.saved_by_themselves.append(value)
             save, load = (getattr(value, method) for method in pair)
             content = save()
             self.restores.append(lambda: load(content))
@@ -266,7 +276,7 @@ class _Walk:
                     current.update(items)
 
             self.restores.append(restore_attributes)
-        for name in _slots_of(type(value)):
+        for name in slots_of(type(value)):
             found = True
             if hasattr(value, name):
                 content = getattr(value, name)
@@ -283,7 +293,8 @@ def _comparable(items: list[tuple[Any, Any]]) -> bool:
     return all(isinstance(item, ATOMS) for _, item in items)
 
 
-def _protocol(value: Any) -> tuple[str, str] | None:
+def protocol_of(value: Any) -> tuple[str, str] | None:
+    """The names of the methods with which an object saves and restores itself, or None."""
     torch = torch_if_loaded()
     own = torch is not None and isinstance(value, torch.nn.Module | torch.optim.Optimizer)
     if isinstance(value, type):
@@ -294,7 +305,8 @@ def _protocol(value: Any) -> tuple[str, str] | None:
     return None
 
 
-def _slots_of(kind: type) -> list[str]:
+def slots_of(kind: type) -> list[str]:
+    """The attributes that a class and its parents keep in slots, by the names they have inside."""
     names: list[str] = []
     for parent in kind.__mro__:
         declared = cast("str | Iterable[str]", parent.__dict__.get("__slots__", ()))
