@@ -26,13 +26,20 @@ Figure = Interval | float | Unknown
 
 @dataclass(frozen=True)
 class StageTime:
-    """One stage in the steady state, inner stages included."""
+    """One stage in the steady state, inner stages included.
+
+    ns_per_iteration, share: the time during which at least one of its calls ran. Calls that run
+    side by side are counted once there; summed_ns_per_iteration adds them up, and at_once is how
+    many run together on average while any does.
+    """
 
     name: str
     kind: str
     inside: str | None
     ns_per_iteration: Interval
     share: Interval
+    summed_ns_per_iteration: Interval
+    at_once: float
     calls_per_iteration: float
     ns_per_call: float
     bytes_per_iteration: Figure
@@ -156,9 +163,10 @@ def _stage_times(run: Run) -> list[StageTime]:
     found = []
     for column, stage in enumerate(stages):
         time_ns = run.arrays["stage_ns"][:, column]
+        running_ns = run.arrays.get("stage_running_ns", run.arrays["stage_ns"])[:, column]
         calls = run.arrays["stage_calls"][:, column]
         total_calls = float(calls.sum())
-        share = rate_interval(time_ns, block_ns * 1e9)
+        share = rate_interval(running_ns, block_ns * 1e9)
         per_iteration = total_calls / len(durations)
         bytes_per_call = stage["bytes_per_call"]
         cpu = stage["cpu_share"]
@@ -167,8 +175,11 @@ def _stage_times(run: Run) -> list[StageTime]:
                 name=stage["name"],
                 kind=stage["kind"],
                 inside=stage["inside"],
-                ns_per_iteration=rate_interval(time_ns, block_iterations * 1e9),
-                share=share,
+                ns_per_iteration=rate_interval(running_ns, block_iterations * 1e9),
+                # A call that began before the measurement counts whole.
+                share=share.at_most(1.0),
+                summed_ns_per_iteration=rate_interval(time_ns, block_iterations * 1e9),
+                at_once=float(time_ns.sum() / running) if (running := running_ns.sum()) else 0.0,
                 calls_per_iteration=per_iteration,
                 ns_per_call=float(time_ns.sum() / total_calls) if total_calls else float("nan"),
                 bytes_per_iteration=(
