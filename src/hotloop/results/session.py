@@ -1,105 +1,82 @@
 """Running a target under a measurement, whichever kind it is: what benchmark and simplify share."""
 
 import os
+import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
-from rich.console import Console
 
 from hotloop.benchmark.meters import Meters
-from hotloop.cli.output import say_saved
-from hotloop.cli.targets import Script, resolve
-from hotloop.errors import LoopError, RunError
+from hotloop.errors import LoopError
 from hotloop.loop.arm import OFF, REAL, Arm
-from hotloop.loop.board import process_board
-from hotloop.loop.conduct import Measurement, Observer, drive
+from hotloop.loop.board import Board, process_board
+from hotloop.loop.conduct import Conductor, Measurement, Observer, drive
 from hotloop.loop.host import usable_cores
 from hotloop.loop.loop import Loop
-from hotloop.loop.run import Run
-from hotloop.loop.script import Session, current_session, drive_script
+from hotloop.loop.script import Patience, Session, current_session, drive_script
+from hotloop.results.targets import Script, resolve
+
+Measure = Callable[[Loop], Measurement[Any]]
 
 
 @dataclass
 class Outcome:
     """How the running of a target ended, with what only the process as a whole knows."""
 
-    facts: dict[str, Any]
-    meters: np.ndarray
-    error: BaseException | None  # what cut the run short: an error or an interrupt
-    loop: Loop | None
+    facts: dict[str, Any] = field(default_factory=dict)
+    meters: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    error: BaseException | None = None  # what cut the run short: an error or an interrupt
+    loop: Loop | None = None
 
 
 def run_target(
-    target: str,
-    arguments: list[str],
-    measure: Callable[[Loop], Measurement[Any]],
-    observer: Observer,
+    target: Loop | str,
+    measure: Measure,
     *,
-    seconds: float | None,
+    arguments: Sequence[str] = (),
+    observer: Observer | None = None,
+    patience: Callable[[Path], Patience],
+    whole_process: bool = False,
 ) -> Outcome:
     """Resolve and run a target; an error is part of the outcome, so that what was measured stays.
 
-    seconds: when a script without iterations is stopped; None: when it ends by itself.
+    target: a loop, which stays open for its owner, or what the command line takes, which is
+    closed. arguments: of a script. patience: with a script without iterations, by its path.
+    whole_process: count the time from the start of this process, not from this call.
+    Raises: LoopError if this process is measuring already, or is a worker of a measurement.
     """
-    begin = _process_start_ns()
     board = process_board()
-    facts: dict[str, Any] = {"usable_cores": usable_cores()}
-    first_body: list[int] = []
-    loop: Loop | None = None
-    error: BaseException | None = None
-
-    def measured(of: Loop) -> Measurement[Any]:
-        nonlocal loop
-        loop = of
-        first_body.append(board.clock.now_ns())
-        return measure(of)
-
-    def observed(conductor: Any) -> None:
-        if "first_batch_s" not in facts and conductor.first_iteration_end_ns is not None:
-            facts["first_batch_s"] = (conductor.first_iteration_end_ns - begin) * 1e-9
-        observer(conductor)
-
-    with Meters() as meters:
-        facts["gpu_problem"] = meters.gpu.problem
-        facts["gpu_activity_problem"] = meters.gpu.activity_problem
-        facts["gpu_name"] = meters.gpu.name
-        # From the very first call, so that what is in flight can be counted.
-        board.set(Arm("starting", rest=REAL))
-        try:
-            made = resolve(target)
-            if isinstance(made, Script):
-                session = Session(made.path, board, measured, observer=observed)
-                drive_script(session, arguments, seconds)
-                facts["iterations_marked_by"] = session.mark
-                if session.conductor is None:
-                    facts["no_iterations"] = (
-                        "the script marks no iterations: wrap its loop as "
-                        "`for x in hotloop.iterations(…)`"
-                    )
-                elif session.cut_short:
-                    facts["script_ended"] = True
-            else:
-                try:
-                    drive(made, measured(made), board, observed)
-                finally:
-                    if made.close is not None:
-                        made.close()
-        except SystemExit as stop:
-            error = LoopError(f"{target} exited with {stop.code!r} in the middle of measuring")
-        except (Exception, KeyboardInterrupt) as raised:
-            error = raised
-        finally:
-            board.set(Arm("off", rest=OFF))
-        facts["seconds"] = (time.perf_counter_ns() - begin) * 1e-9
-        meters.read()
-    if first_body:
-        facts["start_up_s"] = (first_body[0] - begin) * 1e-9
-    return Outcome(facts, meters.samples(), error, loop)
+    if board.is_worker:
+        raise LoopError(
+            "this process works for a measurement of another one, so it cannot measure; measure "
+            "in a process that was started by itself"
+        )
+    if not _one_at_a_time.acquire(blocking=False):
+        raise LoopError(
+            "this process is measuring already, and two measurements would change each other; "
+            "wait for the first, or use another process"
+        )
+    try:
+        begin = _process_start_ns() if whole_process else time.perf_counter_ns()
+        run = _Running(board, measure, observer, begin)
+        with Meters() as meters:
+            run.outcome.facts |= {
+                "gpu_problem": meters.gpu.problem,
+                "gpu_activity_problem": meters.gpu.activity_problem,
+                "gpu_name": meters.gpu.name,
+                "whole_process": whole_process,
+            }
+            run.target(target, arguments, patience)
+            meters.read()
+        run.outcome.meters = meters.samples()
+        return run.outcome
+    finally:
+        _one_at_a_time.release()
 
 
 def undeclared_state() -> list[str]:
@@ -108,39 +85,78 @@ def undeclared_state() -> list[str]:
     return [] if session is None else session.undeclared()
 
 
-def finish(
-    errors: Console,
-    run: Run,
-    error: BaseException | None,
-    save: Path | None,
-    show: Callable[[], None],
-    *,
-    enough: bool = True,
-) -> int:
-    """Show the report, save the run, then raise what cut it short, if something did.
+_one_at_a_time = threading.Lock()
 
-    enough: whether a run that was cut short has anything in it worth showing and saving.
-    """
-    if error is not None and not enough:
-        raise error
-    problem: BaseException | None = None
-    try:
-        show()
-    except (Exception, SystemExit) as unreadable:
-        problem = unreadable
-    try:
-        path = run.save(save)
-    except RunError as unsaved:
-        if error is not None:
-            errors.print(f"hotloop: {unsaved}", markup=False, highlight=False, soft_wrap=True)
-        problem = unsaved
-    else:
-        say_saved(errors, path, run.complete)
-    if error is not None:
-        raise error
-    if problem is not None:
-        raise problem
-    return 0
+
+class _Running:
+    """One target while it runs: it notes when the first iteration began and ended."""
+
+    def __init__(
+        self, board: Board, measure: Measure, observer: Observer | None, begin_ns: int
+    ) -> None:
+        self.outcome = Outcome({"usable_cores": usable_cores()})
+        self._board = board
+        self._measure = measure
+        self._observer = observer
+        self._begin_ns = begin_ns
+
+    def target(
+        self, target: Loop | str, arguments: Sequence[str], patience: Callable[[Path], Patience]
+    ) -> None:
+        """Run it; what it raises becomes the outcome's error."""
+        outcome = self.outcome
+        # From the very first call, so that what is in flight can be counted.
+        self._board.set(Arm("starting", rest=REAL))
+        try:
+            made = resolve(target)
+            if isinstance(made, Script):
+                self._script(made.path, arguments, patience(made.path))
+            else:
+                self._loop(made, close=made is not target)
+        except SystemExit as stop:
+            outcome.error = LoopError(
+                f"{target} exited with {stop.code!r} in the middle of measuring"
+            )
+        except (Exception, KeyboardInterrupt) as raised:
+            outcome.error = raised
+        finally:
+            self._board.set(Arm("off", rest=OFF))
+        outcome.facts["seconds"] = self._since_begin(time.perf_counter_ns())
+
+    def _script(self, path: Path, arguments: Sequence[str], patience: Patience) -> None:
+        facts = self.outcome.facts
+        session = Session(path, self._board, self._measured, observer=self._observed)
+        drive_script(session, arguments, patience)
+        facts["iterations_marked_by"] = session.mark
+        if session.conductor is None:
+            facts["no_iterations"] = (
+                "the script marks no iterations: wrap its loop as `for x in hotloop.iterations(…)`"
+            )
+            facts["stopped"] = session.stopped
+        elif session.cut_short:
+            facts["script_ended"] = True
+
+    def _loop(self, loop: Loop, *, close: bool) -> None:
+        try:
+            drive(loop, self._measured(loop), self._board, self._observed)
+        finally:
+            if close and loop.close is not None:
+                loop.close()
+
+    def _measured(self, loop: Loop) -> Measurement[Any]:
+        self.outcome.loop = loop
+        self.outcome.facts["start_up_s"] = self._since_begin(self._board.clock.now_ns())
+        return self._measure(loop)
+
+    def _observed(self, conductor: Conductor) -> None:
+        facts = self.outcome.facts
+        if "first_batch_s" not in facts and conductor.first_iteration_end_ns is not None:
+            facts["first_batch_s"] = self._since_begin(conductor.first_iteration_end_ns)
+        if self._observer is not None:
+            self._observer(conductor)
+
+    def _since_begin(self, now_ns: int) -> float:
+        return (now_ns - self._begin_ns) * 1e-9
 
 
 def _process_start_ns() -> int:
