@@ -14,7 +14,7 @@ import psutil
 from hotloop.benchmark.meters import Meters
 from hotloop.errors import LoopError
 from hotloop.loop.arm import OFF, REAL, Arm
-from hotloop.loop.board import Board, process_board
+from hotloop.loop.board import MAX_STAGES, Board, process_board
 from hotloop.loop.conduct import Conductor, Measurement, Observer, drive
 from hotloop.loop.host import usable_cores
 from hotloop.loop.loop import Loop
@@ -105,6 +105,9 @@ class _Running:
     ) -> None:
         """Run it; what it raises becomes the outcome's error."""
         outcome = self.outcome
+        # An earlier measurement of this process shall not be in the counts of this one.
+        self._board.drain_events()
+        self._board.calls = [0] * MAX_STAGES
         # From the very first call, so that what is in flight can be counted.
         self._board.set(Arm("starting", rest=REAL))
         try:
