@@ -51,8 +51,9 @@ def _sources(script: Path, search: list[str]) -> Iterator[str]:
     installed += [Path(sysconfig.get_path("platlib")), Path(__file__).parents[1]]
     waiting, seen = [script], {script}
     while waiting:
+        reading = waiting.pop()
         try:
-            text = waiting.pop().read_text(encoding="utf-8", errors="replace")
+            text = reading.read_text(encoding="utf-8", errors="replace")
         except OSError:
             continue
         yield text
@@ -60,24 +61,27 @@ def _sources(script: Path, search: list[str]) -> Iterator[str]:
             tree = ast.parse(text)
         except (SyntaxError, ValueError):
             continue
-        for name in sorted(_imported(tree)):
-            for path in _files_of(name, search):
+        for level, name in sorted(_imported(tree)):
+            # A relative import is looked for from the module's own package, or one above it.
+            folders = [str(reading.parents[level - 1])] if level else search
+            for path in _files_of(name, folders):
                 own = not any(path.is_relative_to(folder) for folder in installed)
                 if own and path not in seen:
                     seen.add(path)
                     waiting.append(path)
 
 
-def _imported(tree: ast.Module) -> set[str]:
-    """Dotted names that may be modules; what comes from a package's own level is by that name."""
+def _imported(tree: ast.Module) -> set[tuple[int, str]]:
+    """Dotted names that may be modules, each with the number of dots before it."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            found |= {(0, alias.name) for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
-            found |= {f"{base}.{alias.name}".strip(".") for alias in node.names} | {base}
-    return found - {""}
+            names = {base, *(f"{base}.{alias.name}".strip(".") for alias in node.names)}
+            found |= {(node.level, name) for name in names if name}
+    return found
 
 
 def _files_of(name: str, search: Iterable[str]) -> Iterator[Path]:

@@ -14,7 +14,7 @@ import psutil
 from hotloop.benchmark.meters import Meters
 from hotloop.errors import LoopError
 from hotloop.loop.arm import OFF, REAL, Arm
-from hotloop.loop.board import MAX_STAGES, Board, process_board
+from hotloop.loop.board import ENVIRONMENT_VARIABLE, MAX_STAGES, Board, process_board
 from hotloop.loop.conduct import Conductor, Measurement, Observer, drive
 from hotloop.loop.host import usable_cores
 from hotloop.loop.loop import Loop
@@ -53,8 +53,8 @@ def run_target(
     board = process_board()
     if board.is_worker:
         raise LoopError(
-            "this process works for a measurement of another one, so it cannot measure; measure "
-            "in a process that was started by itself"
+            "the stages of this process obey the process that started it, so they cannot be "
+            f"measured here; start it without {ENVIRONMENT_VARIABLE} in its environment"
         )
     if not _one_at_a_time.acquire(blocking=False):
         raise LoopError(
