@@ -6,13 +6,36 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hotloop.envs import make_vec
     from hotloop.loop import Loop, Stage, iterations, stage, state
+    from hotloop.results import BenchmarkResult, SimplifyResult, run_benchmark, run_simplify
 
-__all__ = ["Loop", "Stage", "iterations", "make_vec", "stage", "state"]
+__all__ = [
+    "BenchmarkResult",
+    "Loop",
+    "SimplifyResult",
+    "Stage",
+    "iterations",
+    "make_vec",
+    "run_benchmark",
+    "run_simplify",
+    "stage",
+    "state",
+]
+
+# No name here may be a submodule's: importing that would put the module in the name's place.
+_HOMES = {
+    "hotloop.loop": ("Loop", "Stage", "iterations", "stage", "state"),
+    "hotloop.envs": ("make_vec",),
+    "hotloop.results": ("BenchmarkResult", "SimplifyResult", "run_benchmark", "run_simplify"),
+}
 
 
 def __getattr__(name: str) -> Any:
     # Loaded at first use: `hotloop --help` needs none of it.
-    if name in __all__:
-        module = "hotloop.envs" if name == "make_vec" else "hotloop.loop"
-        return getattr(importlib.import_module(module), name)
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(module), name)
     raise AttributeError(f"module 'hotloop' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

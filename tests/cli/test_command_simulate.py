@@ -348,7 +348,7 @@ def test_one_message_and_exit_code_2(hotloop: Callable, tmp_path: Path) -> None:
 
 
 def test_a_simulation_is_a_target(tmp_path: Path) -> None:
-    from hotloop.cli.targets import resolve
+    from hotloop.results.targets import resolve
 
     loop = resolve("covid:300")
     try:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hotloop.benchmark.peaks import Peaks, measure_peaks
-from hotloop.benchmark.timeline import busy, parents, to_array
+from hotloop.benchmark.timeline import RunningTime, busy, parents, to_array
 from hotloop.benchmark.warmup import WarmUp, warm_up
 from hotloop.benchmark.work import Work, WorkCounter, count_work
 from hotloop.errors import expect_positive
@@ -54,6 +54,7 @@ class BenchmarkRecord:
     units: list[float] = field(default_factory=list)
     block_of: list[int] = field(default_factory=list)
     stage_ns: list[np.ndarray] = field(default_factory=list)
+    stage_running_ns: list[np.ndarray] = field(default_factory=list)
     stage_calls: list[np.ndarray] = field(default_factory=list)
     block_cpu_ns: list[int] = field(default_factory=list)
     block_switches: list[int] = field(default_factory=list)
@@ -88,6 +89,7 @@ class BenchmarkRecord:
             "units": np.array(self.units, np.float64),
             "block_of": np.array(self.block_of, np.int64),
             "stage_ns": _stacked(self.stage_ns, len(self.stages)),
+            "stage_running_ns": _stacked(self.stage_running_ns, len(self.stages)),
             "stage_calls": _stacked(self.stage_calls, len(self.stages)),
             "block_cpu_ns": np.array(self.block_cpu_ns, np.int64),
             "block_switches": np.array(self.block_switches, np.int64),
@@ -104,6 +106,8 @@ class Benchmark:
         self.record = BenchmarkRecord()
         self._board = board
         self._now = board.clock.now_ns
+        self._running = RunningTime()
+        self._dropped_before = board.dropped_events
 
     def run(self, loop: Loop) -> Measurement[None]:
         """Warm up, count, then measure until the time or the iterations are used up."""
@@ -167,15 +171,17 @@ class Benchmark:
         record.duration_ns += block.duration_ns
         record.units += block.units
         record.block_of += [number] * len(block.duration_ns)
-        time_ns, calls = busy(block.events, len(self._board.names()))
+        count = len(self._board.names())
+        time_ns, calls = busy(block.events, count)
         columns = [stage["index"] for stage in record.stages]
         record.stage_ns.append(time_ns[columns])
+        record.stage_running_ns.append(self._running.add(block.events, count)[columns])
         record.stage_calls.append(calls[columns])
         record.block_cpu_ns.append(block.cpu_ns)
         record.block_switches.append(block.switches)
         record.block_pressure_us.append(block.pressure_us)
         record.events = to_array(block.events)
-        record.dropped_events = self._board.dropped_events
+        record.dropped_events = self._board.dropped_events - self._dropped_before
 
 
 def _stacked(rows: list[np.ndarray], columns: int) -> np.ndarray:

@@ -37,6 +37,10 @@ class Interval:
         ends = sorted((self.low * factor, self.high * factor))
         return Interval(self.value * factor, *ends)
 
+    def at_most(self, limit: float) -> "Interval":
+        """The interval of a value that cannot be larger than `limit`."""
+        return Interval(min(self.value, limit), min(self.low, limit), min(self.high, limit))
+
 
 def window_of(count: int, windows: int = WINDOWS) -> np.ndarray:
     """The window number of each of `count` consecutive samples: (count,), int64."""

@@ -10,8 +10,12 @@ import numpy as np
 
 from hotloop.benchmark.meters import COLUMNS
 from hotloop.benchmark.noise import Interval, mean_interval, rate_interval
+from hotloop.benchmark.percentiles import percentiles
 from hotloop.errors import RunError
 from hotloop.loop.run import Run
+
+# Percentiles that are given, and from how many iterations on.
+PERCENTILES = {0.5: 1, 0.95: 20, 0.99: 100}
 
 
 @dataclass(frozen=True)
@@ -26,13 +30,20 @@ Figure = Interval | float | Unknown
 
 @dataclass(frozen=True)
 class StageTime:
-    """One stage in the steady state, inner stages included."""
+    """One stage in the steady state, inner stages included.
+
+    ns_per_iteration, share: the time during which at least one of its calls ran. Calls that run
+    side by side are counted once there; summed_ns_per_iteration adds them up, and at_once is how
+    many run together on average while any does.
+    """
 
     name: str
     kind: str
     inside: str | None
     ns_per_iteration: Interval
     share: Interval
+    summed_ns_per_iteration: Interval
+    at_once: float
     calls_per_iteration: float
     ns_per_call: float
     bytes_per_iteration: Figure
@@ -40,8 +51,21 @@ class StageTime:
 
 
 @dataclass(frozen=True)
+class Percentiles:
+    """What is felt: the duration that half, 1 in 20 and 1 in 100 exceed, in ms."""
+
+    p50: Figure
+    p95: Figure
+    p99: Figure
+
+
+@dataclass(frozen=True)
 class Summary:
-    """The answers of a benchmark."""
+    """The answers of a benchmark.
+
+    ms_per_iteration is the mean, which is what is paid for. unit_latency is an iteration's
+    duration over its units, weighted by its units: what one of the units takes.
+    """
 
     target: str
     unit: str
@@ -52,6 +76,8 @@ class Summary:
     batches_per_s: Figure
     iterations_per_s: Figure
     ms_per_iteration: Figure
+    iteration_percentiles: Percentiles
+    unit_latency: Percentiles
     start_up_s: Figure
     first_batch_s: Figure
     warm_up_s: Figure
@@ -99,6 +125,8 @@ def summarize(run: Run) -> Summary:
         ),
         iterations_per_s=iterations_per_s,
         ms_per_iteration=rate_interval(durations * 1e-6, ones * 1e9) if measured else none,
+        iteration_percentiles=_percentiles(durations * 1e-6, ones, none),
+        unit_latency=_unit_latency(durations * 1e-6, units, none),
         start_up_s=_number(facts.get("start_up_s"), none.why),
         first_batch_s=_number(facts.get("first_batch_s"), none.why),
         warm_up_s=_number((facts.get("warm_up") or {}).get("seconds"), none.why),
@@ -121,6 +149,28 @@ def _stable(facts: dict[str, Any]) -> bool:
 
 def _number(value: float | None, why: str) -> Figure:
     return Unknown(why) if value is None else float(value)
+
+
+def _percentiles(durations_ms: np.ndarray, weights: np.ndarray, none: Unknown) -> Percentiles:
+    count = len(durations_ms)
+    if not count:
+        return Percentiles(none, none, none)
+    values = percentiles(durations_ms, weights, list(PERCENTILES))
+    return Percentiles(
+        *(
+            value
+            if count >= least
+            else Unknown(f"it needs {least} iterations, {count} were measured; give more --seconds")
+            for least, value in zip(PERCENTILES.values(), values, strict=True)
+        )
+    )
+
+
+def _unit_latency(durations_ms: np.ndarray, units: np.ndarray, none: Unknown) -> Percentiles:
+    some = units > 0
+    if len(units) and not some.any():
+        none = Unknown("no iteration did any units")
+    return _percentiles(durations_ms[some] / units[some], units[some], none)
 
 
 def _cost(price: float | None, per_s: Figure) -> Figure:
@@ -156,9 +206,10 @@ def _stage_times(run: Run) -> list[StageTime]:
     found = []
     for column, stage in enumerate(stages):
         time_ns = run.arrays["stage_ns"][:, column]
+        running_ns = run.arrays.get("stage_running_ns", run.arrays["stage_ns"])[:, column]
         calls = run.arrays["stage_calls"][:, column]
         total_calls = float(calls.sum())
-        share = rate_interval(time_ns, block_ns * 1e9)
+        share = rate_interval(running_ns, block_ns * 1e9)
         per_iteration = total_calls / len(durations)
         bytes_per_call = stage["bytes_per_call"]
         cpu = stage["cpu_share"]
@@ -167,8 +218,11 @@ def _stage_times(run: Run) -> list[StageTime]:
                 name=stage["name"],
                 kind=stage["kind"],
                 inside=stage["inside"],
-                ns_per_iteration=rate_interval(time_ns, block_iterations * 1e9),
-                share=share,
+                ns_per_iteration=rate_interval(running_ns, block_iterations * 1e9),
+                # A call that began before the measurement counts whole.
+                share=share.at_most(1.0),
+                summed_ns_per_iteration=rate_interval(time_ns, block_iterations * 1e9),
+                at_once=float(time_ns.sum() / running) if (running := running_ns.sum()) else 0.0,
                 calls_per_iteration=per_iteration,
                 ns_per_call=float(time_ns.sum() / total_calls) if total_calls else float("nan"),
                 bytes_per_iteration=(
@@ -231,7 +285,8 @@ def _warnings(run: Run) -> list[str]:
         mean, median = float(durations.mean()), float(np.median(durations))
         if mean > 1.25 * median:
             found.append(
-                f"iterations are uneven: their mean is {mean / median:.2f} times their median"
+                f"a few slow iterations take much of the time: the mean, {mean * 1e-6:.3g} ms, is "
+                f"{mean / median:.2f} times the median, {median * 1e-6:.3g} ms; see p95 and p99"
             )
     if facts.get("dropped_events"):
         found.append(

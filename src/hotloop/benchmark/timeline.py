@@ -1,11 +1,12 @@
 """Reading a list of events: which stage runs inside which, on what lane, and for how long."""
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import numpy as np
 
-from hotloop.loop.board import GPU_LANE, Event
+from hotloop.loop.board import GPU_LANE, MAX_STAGES, Event
 
 # Enough to draw one iteration of most loops.
 KEPT_EVENTS = 5_000
@@ -76,13 +77,50 @@ def beside(
 
 
 def busy(events: Sequence[Event], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Time in ns and calls of each of `count` stages, inner ones included: two arrays (count,)."""
+    """Time in ns and calls of each of `count` stages, inner ones included: two arrays (count,).
+
+    The times of calls that run side by side are added up; `running_ns` counts them once.
+    """
     time_ns = np.zeros(count)
     calls = np.zeros(count, dtype=np.int64)
     for event in events:
         time_ns[event.stage] += event.end_ns - event.start_ns
         calls[event.stage] += 1
     return time_ns, calls
+
+
+def running_ns(events: Sequence[Event], count: int) -> np.ndarray:
+    """Time in ns during which at least one call of each of `count` stages ran: (count,), float64.
+
+    The length of the union of a stage's calls over all lanes, so it is never longer than the time
+    from the first call's start to the last one's end.
+    """
+    return _union_ns(_columns(events), count)
+
+
+class RunningTime:
+    """`running_ns` of consecutive blocks: a moment that lies in calls of two blocks counts once.
+
+    A call is in the events of the block in which it ends, so calls that are longer than a block
+    reach back into earlier ones, where other calls of the stage may have been counted.
+    """
+
+    def __init__(self) -> None:
+        self._kept = np.zeros((3, 0), np.int64)
+        self._longest_ns = np.zeros(MAX_STAGES, np.int64)
+
+    def add(self, events: Sequence[Event], count: int) -> np.ndarray:
+        """The time that a block's events add, for each of `count` stages: (count,)."""
+        new = _columns(events)
+        if not new.shape[1]:
+            return np.zeros(count)
+        both = np.concatenate([self._kept, new], axis=1)
+        added: np.ndarray = _union_ns(both, count) - _union_ns(self._kept, count)
+        stages, starts, ends = new
+        np.maximum.at(self._longest_ns, stages, ends - starts)
+        # Later calls end later, and are hardly longer than the stage's longest one so far.
+        self._kept = both[:, both[2] > ends.max() - self._longest_ns[both[0]]]
+        return added
 
 
 def to_array(events: Sequence[Event], keep: int = KEPT_EVENTS) -> np.ndarray:
@@ -93,3 +131,25 @@ def to_array(events: Sequence[Event], keep: int = KEPT_EVENTS) -> np.ndarray:
 def from_array(array: np.ndarray) -> list[Event]:
     """The inverse of `to_array`."""
     return [Event(*(int(field) for field in row)) for row in array]
+
+
+def _columns(events: Sequence[Event]) -> np.ndarray:
+    """Stage, start and end of each event: (3, K), int64."""
+    flat = np.fromiter(itertools.chain.from_iterable(events), np.int64, 4 * len(events))
+    columns: np.ndarray = flat.reshape(-1, 4)[:, :3].T
+    return columns
+
+
+def _union_ns(columns: np.ndarray, count: int) -> np.ndarray:
+    stage, start, end = columns[:, np.lexsort((columns[1], columns[0]))]
+    found = np.zeros(count)
+    bounds = np.searchsorted(stage, np.arange(count + 1))
+    for number in range(count):
+        calls = slice(bounds[number], bounds[number + 1])
+        starts, ends = start[calls], end[calls]
+        if len(starts):
+            # What the calls that started earlier have covered is not counted again.
+            covered = np.maximum.accumulate(ends)
+            starts = np.concatenate([starts[:1], np.maximum(starts[1:], covered[:-1])])
+            found[number] = np.maximum(ends - starts, 0).sum()
+    return found

@@ -11,13 +11,13 @@ import numpy as np
 from rich.progress import BarColumn, Progress, TextColumn
 
 from hotloop.benchmark.backends import compare_backends
+from hotloop.cli.finish import finish
 from hotloop.cli.output import consoles, print_json, quiet
-from hotloop.cli.session import finish
-from hotloop.cli.targets import ENGINES
 from hotloop.envs.sweep import Sweep, SweepSettings
 from hotloop.errors import SettingError, TargetError
 from hotloop.loop.run import Run
 from hotloop.report.console import print_backends
+from hotloop.results.targets import ENGINES
 
 
 def measure_backends(target: str, settings: SweepSettings, *, json: bool, save: Path | None) -> int:

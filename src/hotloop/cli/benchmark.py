@@ -6,15 +6,12 @@ from pathlib import Path
 
 import tyro
 
-from hotloop.benchmark.benchmark import Benchmark, BenchmarkSettings
-from hotloop.benchmark.summary import summarize
+from hotloop.benchmark.benchmark import BenchmarkSettings
+from hotloop.cli.finish import finish
 from hotloop.cli.output import consoles, given, parse, print_json, quiet, split_arguments
-from hotloop.cli.session import finish, run_target
-from hotloop.errors import LoopError, SettingError
-from hotloop.loop.board import process_board
-from hotloop.loop.run import Run
-from hotloop.report.console import print_benchmark
+from hotloop.errors import SettingError
 from hotloop.report.live import LiveView
+from hotloop.results.benchmark import measure_benchmark
 
 
 @dataclass(frozen=True)
@@ -47,50 +44,25 @@ def run(arguments: list[str]) -> int:
     if _said("num_envs", own):
         raise SettingError("--num-envs: expected --backends beside it; a loop makes its own envs")
     console, errors = consoles(options.json)
-    settings = options.settings
-    board = process_board()
-    benchmark = Benchmark(board, settings)
-    start = board.clock.now_ns()
-
-    def progress() -> float:
-        if settings.iterations:
-            return len(benchmark.record.duration_ns) / settings.iterations
-        return (board.clock.now_ns() - start) * 1e-9 / settings.seconds
-
-    with quiet(options.json), LiveView(errors, options.target, progress) as view:
-        outcome = run_target(
+    with quiet(options.json):
+        ending = measure_benchmark(
             options.target,
-            passed_on,
-            benchmark.run,
-            view.update,
+            options.settings,
+            arguments=passed_on,
             # A script without iterations runs to its end, unless a time was asked for.
-            seconds=settings.seconds if given("--seconds", own) else None,
+            stop_after=options.settings.seconds if given("--seconds", own) else None,
+            view=lambda progress: LiveView(errors, options.target, progress),
+            whole_process=True,
         )
-    record = benchmark.record
-    result = Run(
-        verb="benchmark",
-        target=options.target,
-        settings=dataclasses.asdict(settings),
-        facts=record.facts() | outcome.facts,
-        arrays=record.arrays() | {"meters": outcome.meters},
-        complete=outcome.error is None,
-    )
-    if result.facts.get("script_ended") and len(record.duration_ns) < 2:
-        outcome.error = LoopError(
-            f"{options.target} ended with {len(record.duration_ns)} iterations measured, too few "
-            "for a rate: let it run longer, or ask for less with --seconds"
-        )
-        result.complete = False
+    result = ending.result
 
     def show() -> None:
-        summary = summarize(result)
         if options.json:
-            print_json(summary)
+            print_json(result.to_dict())
         else:
-            print_benchmark(console, summary, result)
+            result.print_to(console)
 
-    enough = len(record.duration_ns) > 0
-    return finish(errors, result, outcome.error, options.save, show, enough=enough)
+    return finish(errors, result.run, ending.error, options.save, show, enough=result.enough)
 
 
 def _backends(options: Options, backends: str, own: list[str], passed_on: list[str]) -> int:

@@ -12,10 +12,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from hotloop.cli import scenario as scenarios
 from hotloop.cli.cases import Cases, read_cases
+from hotloop.cli.finish import finish
 from hotloop.cli.output import consoles, parse, print_json
 from hotloop.cli.places import check_place, with_plot_value, write_table
 from hotloop.cli.scenario import MODELS, Scenario
-from hotloop.cli.session import finish
 from hotloop.errors import SettingError
 from hotloop.loop.run import Run
 from hotloop.report.console_curves import print_calibrate

@@ -1,9 +1,7 @@
 """Where the verbs write: reports to standard output, everything in passing to standard error."""
 
 import contextlib
-import dataclasses
 import json
-import math
 import shlex
 import sys
 from pathlib import Path
@@ -12,13 +10,10 @@ from typing import Any, TypeVar
 import tyro
 from rich.console import Console
 
-from hotloop.benchmark.summary import Unknown
 from hotloop.loop.run import Run
+from hotloop.results.result import WIDTH, plain
 
 T = TypeVar("T")
-
-# Reports hold tables: without a terminal they get this width instead of a narrow guess.
-WIDTH = 120
 
 
 def consoles(json_only: bool = False) -> tuple[Console, Console]:
@@ -43,7 +38,7 @@ def parse(options: type[T], arguments: list[str], verb: str) -> T:
 
 def print_json(value: Any) -> None:
     """A dataclass as JSON; an unknown number is null beside `unknown`, the reason."""
-    json.dump(_plain(value), sys.stdout, indent=2)
+    json.dump(plain(value), sys.stdout, indent=2)
     print()
 
 
@@ -75,19 +70,3 @@ def split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
         return arguments, []
     at = arguments.index("--")
     return arguments[:at], arguments[at + 1 :]
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Unknown):
-        return {"value": None, "unknown": value.why}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {
-            field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)
-        }
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

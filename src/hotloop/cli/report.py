@@ -10,16 +10,11 @@ from hotloop.benchmark.summary import summarize
 from hotloop.cli.output import consoles, content, parse, print_json
 from hotloop.errors import RunError
 from hotloop.loop.run import Run, load
-from hotloop.report.console import (
-    print_backends,
-    print_benchmark,
-    print_compared,
-    print_simplify,
-    print_train,
-)
+from hotloop.report.console import print_backends, print_compared, print_train
 from hotloop.report.console_curves import print_calibrate, print_simulate
 from hotloop.report.curves import fitted, simulated
-from hotloop.simplify.verdict import judge_run
+from hotloop.results.benchmark import BenchmarkResult
+from hotloop.results.simplify import SimplifyResult
 
 _DRAWN = ("benchmark", "backends", "simplify", "train", "simulate", "calibrate")
 
@@ -61,9 +56,9 @@ def run(arguments: list[str]) -> int:
         return 0
     for saved in runs:
         if saved.verb == "benchmark":
-            print_benchmark(console, summarize(saved), saved)
+            BenchmarkResult(saved).print_to(console)
         elif saved.verb == "simplify":
-            print_simplify(console, judge_run(saved)[0], saved)
+            SimplifyResult(saved).print_to(console)
         elif saved.verb == "backends":
             print_backends(console, compare_backends(saved), saved)
         elif saved.verb == "simulate":
@@ -80,9 +75,9 @@ def run(arguments: list[str]) -> int:
 
 def _content(saved: Run) -> object:
     if saved.verb == "benchmark":
-        return summarize(saved)
+        return BenchmarkResult(saved).to_dict()
     if saved.verb == "simplify":
-        return judge_run(saved)[0]
+        return SimplifyResult(saved).to_dict()
     if saved.verb == "backends":
         return compare_backends(saved)
     if saved.verb == "simulate":

@@ -1,24 +1,23 @@
 """`hotloop simplify TARGET`: how fast could it be, and what holds it back?"""
 
-import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import tyro
 from rich.console import Console
+from rich.markup import escape
 
+from hotloop.cli.finish import finish
 from hotloop.cli.output import consoles, parse, print_json, quiet, say_saved, split_arguments
-from hotloop.cli.session import Outcome, finish, run_target, undeclared_state
-from hotloop.errors import LoopError, RefusedError
+from hotloop.errors import RefusedError
 from hotloop.loop.board import process_board
-from hotloop.loop.run import Run
-from hotloop.report.console import print_level, print_simplify
+from hotloop.report.console import print_level
 from hotloop.report.live import LiveView
+from hotloop.results.result import View
+from hotloop.results.simplify import measure_simplify, run_experiment, simplify_run
 from hotloop.simplify.deepen import Deepening
-from hotloop.simplify.experiment import Experiment, SimplifySettings
-from hotloop.simplify.record import Record
-from hotloop.simplify.verdict import judge_run
+from hotloop.simplify.experiment import SimplifySettings
 
 
 @dataclass(frozen=True)
@@ -41,69 +40,69 @@ def run(arguments: list[str]) -> int:
     own, passed_on = split_arguments(arguments)
     options = parse(Options, own, "simplify")
     console, errors = consoles(options.json)
-    board = process_board()
 
     def announce(notices: Sequence[str]) -> None:
         for notice in notices:
-            errors.print(f"[yellow]note[/]  {notice}", highlight=False)
+            errors.print(f"[yellow]note[/]  {escape(notice)}", highlight=False)
 
-    deepening: Deepening | None = None
-    if options.deepen is None:
-        experiment = Experiment(
-            board, options.settings, announce=announce, undeclared=undeclared_state
-        )
-        measurement = experiment.run
-    else:
-        deepening = Deepening(board, options.settings, options.deepen, options.target)
-        measurement = deepening.run
-    start = board.clock.now_ns()
+    def view(progress: Callable[[], float]) -> LiveView:
+        return LiveView(errors, options.target, progress)
 
-    def progress() -> float:
-        return (board.clock.now_ns() - start) * 1e-9 / options.settings.budget
-
-    with quiet(options.json), LiveView(errors, options.target, progress) as view:
-        outcome = run_target(
+    if options.deepen is not None:
+        return _look_inside(options, options.deepen, passed_on, console, errors, view)
+    with quiet(options.json):
+        ending = measure_simplify(
             options.target,
-            passed_on,
-            measurement,
-            view.update,
-            seconds=options.settings.budget,
+            options.settings,
+            arguments=passed_on,
+            announce=announce,
+            view=view,
+            whole_process=True,
         )
-    if outcome.error is None and (outcome.loop is None or outcome.facts.get("script_ended")):
-        why = outcome.facts.get("no_iterations") or "the script ended before the experiment did"
-        outcome.error = LoopError(f"{options.target}: {why}")
-    if deepening is not None:
-        return _finish_levels(console, errors, options, deepening, outcome)
-    result = _run(options, options.target, experiment.record, outcome)
+    result = ending.result
     refused: list[str] = []
 
     def show() -> None:
-        verdict, _ = judge_run(result)
         if options.json:
-            print_json(verdict)
+            print_json(result.to_dict())
         else:
-            print_simplify(console, verdict, result)
-        if verdict.refused is not None:
-            refused.append(verdict.refused)
+            result.print_to(console)
+        if result.verdict.refused is not None:
+            refused.append(result.verdict.refused)
 
-    enough = len(experiment.record.ns) > 0
-    code = finish(errors, result, outcome.error, options.save, show, enough=enough)
+    code = finish(errors, result.run, ending.error, options.save, show, enough=result.enough)
     if refused:
         raise RefusedError(f"no verdict: {refused[0]}")
     return code
 
 
-def _finish_levels(
-    console: Console, errors: Console, options: Options, deepening: Deepening, outcome: Outcome
+def _look_inside(
+    options: Options,
+    stage: str,
+    arguments: list[str],
+    console: Console,
+    errors: Console,
+    view: View,
 ) -> int:
     """Show and save every level that was measured, each a run of its own."""
+    deepening = Deepening(process_board(), options.settings, stage, options.target)
+    with quiet(options.json):
+        outcome = run_experiment(
+            options.target,
+            deepening.run,
+            options.settings,
+            arguments=arguments,
+            view=view,
+            whole_process=True,
+        )
     measured = [level for level in deepening.levels if level.record and level.verdict]
     if options.json:
         print_json([level.verdict for level in measured])
     for number, level in enumerate(measured):
         assert level.record is not None
         assert level.verdict is not None
-        result = _run(options, f"{options.target} {level.stage}", level.record, outcome)
+        target = f"{options.target} {level.stage}"
+        result = simplify_run(target, options.settings, level.record, outcome)
         if not options.json:
             print_level(console, level)
         place = options.save
@@ -113,14 +112,3 @@ def _finish_levels(
     if outcome.error is not None:
         raise outcome.error
     return 0
-
-
-def _run(options: Options, target: str, record: Record, outcome: Outcome) -> Run:
-    return Run(
-        verb="simplify",
-        target=target,
-        settings=dataclasses.asdict(options.settings),
-        facts=outcome.facts | record.facts(),
-        arrays=record.arrays() | {"meters": outcome.meters},
-        complete=outcome.error is None,
-    )

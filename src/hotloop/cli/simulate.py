@@ -10,11 +10,11 @@ import tyro
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from hotloop.cli import scenario as scenarios
+from hotloop.cli.finish import finish
 from hotloop.cli.output import consoles, parse, print_json, quiet
 from hotloop.cli.places import check_place, with_plot_value, write_table
 from hotloop.cli.replicates import Counted, count_here, count_on_ray
 from hotloop.cli.scenario import MODELS, Scenario
-from hotloop.cli.session import finish
 from hotloop.errors import SettingError, expect_positive
 from hotloop.loop.run import Run
 from hotloop.report.console_curves import print_simulate, print_stats

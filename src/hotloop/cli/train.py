@@ -8,8 +8,8 @@ import numpy as np
 import tyro
 from rich.progress import BarColumn, Progress, TextColumn
 
+from hotloop.cli.finish import finish
 from hotloop.cli.output import consoles, content, parse, print_json
-from hotloop.cli.session import finish
 from hotloop.errors import TargetError
 from hotloop.learn.ppo import PPOSettings, train
 from hotloop.learn.training import Point, Training

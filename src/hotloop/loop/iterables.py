@@ -8,7 +8,10 @@ if TYPE_CHECKING:
 
 
 class StageIterable:
-    """An iterable as a stage: each `next` is one call."""
+    """An iterable as a stage: each `next` is one call.
+
+    Attributes that it does not have are those of the iterable: `.dataset`, `.batch_size`.
+    """
 
     def __init__(self, stage: "Stage", iterable: Iterable[Any]) -> None:
         self.stage = stage
@@ -20,6 +23,15 @@ class StageIterable:
 
     def __len__(self) -> int:
         return len(self._iterable)  # type: ignore[arg-type]  # raises TypeError as the original
+
+    def __bool__(self) -> bool:
+        return bool(self._iterable)  # by its length only where it has one
+
+    def __getattr__(self, name: str) -> Any:
+        return _of_wrapped(self, name)
+
+    def __reduce__(self) -> Any:
+        return (type(self), (self.stage, self._iterable))
 
 
 class StageIterator:
@@ -39,6 +51,7 @@ class StageIterator:
                 return self._stage.measured(self._next, (), {})
             return self._next()
         except StopIteration:
+            _tell_end_of_pass(self._stage)
             raise
         except Exception as error:
             error.add_note(f"in stage {self._stage.name!r}")
@@ -46,7 +59,7 @@ class StageIterator:
 
 
 class StageAsyncIterable:
-    """An async iterable as a stage: each `anext` is one call."""
+    """An async iterable as a stage: each `anext` is one call; attributes as of the iterable."""
 
     def __init__(self, stage: "Stage", iterable: AsyncIterable[Any]) -> None:
         self.stage = stage
@@ -55,6 +68,18 @@ class StageAsyncIterable:
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return StageAsyncIterator(self.stage, self._iterable.__aiter__())
+
+    def __len__(self) -> int:
+        return len(self._iterable)  # type: ignore[arg-type]  # raises TypeError as the original
+
+    def __bool__(self) -> bool:
+        return bool(self._iterable)
+
+    def __getattr__(self, name: str) -> Any:
+        return _of_wrapped(self, name)
+
+    def __reduce__(self) -> Any:
+        return (type(self), (self.stage, self._iterable))
 
 
 class StageAsyncIterator:
@@ -75,7 +100,30 @@ class StageAsyncIterator:
                 return await self._stage.measured_async(next_item, (), {})
             return await self._next()
         except StopAsyncIteration:
+            _tell_end_of_pass(self._stage)
             raise
         except Exception as error:
             error.add_note(f"in stage {self._stage.name!r}")
             raise
+
+
+def on_end_of_pass(listener: "Callable[[Stage], None] | None") -> None:
+    """Call `listener` with the stage whenever a pass over an iterable has ended; None: nobody."""
+    global _listener
+    _listener = listener
+
+
+_listener: "Callable[[Stage], None] | None" = None
+
+
+def _tell_end_of_pass(stage: "Stage") -> None:
+    if _listener is not None:
+        _listener(stage)
+
+
+def _of_wrapped(wrapper: StageIterable | StageAsyncIterable, name: str) -> Any:
+    # Special methods are looked up on types, and copying asks for them before there is an
+    # iterable: passing them on would recurse for ever.
+    if name == "_iterable" or (name.startswith("__") and name.endswith("__")):
+        raise AttributeError(f"{type(wrapper).__name__!r} object has no attribute {name!r}")
+    return getattr(wrapper._iterable, name)

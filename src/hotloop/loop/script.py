@@ -5,13 +5,16 @@ are where it says (`hotloop.iterations`), else where its stages let them be seen
 works at those points, and unwinds the script when it has what it needs.
 """
 
+import ctypes
 import runpy
 import signal
 import sys
 import threading
+import time
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,6 +24,7 @@ from hotloop.errors import LoopError, TargetError
 from hotloop.loop.arm import OFF, REAL, Arm
 from hotloop.loop.board import Board
 from hotloop.loop.conduct import Conductor, Measurement, Observer, StoppedByMeasurement
+from hotloop.loop.iterables import on_end_of_pass
 from hotloop.loop.loop import Loop
 from hotloop.loop.stage import Stage
 from hotloop.loop.state import reachable_ids
@@ -31,6 +35,22 @@ T = TypeVar("T")
 # How long, and how often, stages are watched before one is taken as the mark of an iteration.
 WATCH_NS = 1_000_000_000
 WATCH_CALLS = 4
+# How often a script without iterations is looked at.
+LOOK_S = 0.25
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a script may run before its first iteration, in seconds; None: for ever."""
+
+    in_all: float | None = None
+    """From its start."""
+    first_stage: float | None = None
+    """Outside of imports, until a stage is made."""
+    first_call: float | None = None
+    """Outside of imports, until a stage is called."""
+    first_iteration: float | None = None
+    """From the first call of a stage."""
 
 
 def iterations(
@@ -84,13 +104,15 @@ class Session:
         self.loop: Loop | None = None
         self.cut_short = False  # the script ended before the measurement did
         self.mark: str | None = None  # what an iteration was recognised by
+        self.stopped: str | None = None  # why it was stopped before its first iteration
+        self.first_call_ns: int | None = None  # of any stage, in any thread
+        self.main = threading.get_ident()
         self._measure = measure
         self._observer = observer
-        self._main = threading.get_ident()
-        self._anchor: Stage | None = None
+        self._anchor: str | None = None  # the stage whose starts are the boundaries
+        self._pass_ended = False
         self._chosen: str | None = None
         self._calls: dict[str, int] = {}
-        self._first_call_ns: int | None = None
 
     def open_iterations(self, unit: str, batches: int) -> None:
         """`hotloop.iterations` was called: it marks the iterations from here on."""
@@ -100,7 +122,7 @@ class Session:
             self._begin(unit, batches)
         elif self._anchor is not None:
             raise LoopError(
-                f"{self.path.name}: the stage {self._anchor.name!r} had been taken as the mark of "
+                f"{self.path.name}: the stage {self._anchor!r} had been taken as the mark of "
                 "an iteration before hotloop.iterations was reached; call it before the loop's "
                 "stages are used"
             )
@@ -113,16 +135,20 @@ class Session:
             raise StoppedByMeasurement
 
     def watch(self, called: Stage) -> None:
-        """A stage is entered: find the one that marks iterations, then follow it."""
-        if called is self._anchor:
-            self.boundary(1)
-            return
-        if self._anchor is not None or threading.get_ident() != self._main:
-            return
+        """A stage is entered: find the one that marks iterations, then follow it by its name.
+
+        Not by its identity: a script may make its stages anew in every epoch.
+        """
         now = self.board.clock.now_ns()
-        self._first_call_ns = self._first_call_ns or now
+        self.first_call_ns = self.first_call_ns or now
+        if threading.get_ident() != self.main:
+            return
+        if self._anchor is not None:
+            if called.name == self._anchor and not self._was_end_of_pass():
+                self.boundary(1)
+            return
         self._calls[called.name] = self._calls.get(called.name, 0) + 1
-        if now - self._first_call_ns < WATCH_NS:
+        if now - self.first_call_ns < WATCH_NS:
             return
         if self._chosen is None:
             often = {name: n for name, n in self._calls.items() if n >= WATCH_CALLS}
@@ -130,9 +156,19 @@ class Session:
             # The source of a `for`, else the stage that is called least often.
             self._chosen = next(iter(iterables), min(often, key=often.__getitem__, default=None))
         if called.name == self._chosen:
-            self._anchor = called
+            self._anchor = called.name
+            self._pass_ended = False
             self.mark = f"each start of stage {called.name!r}"
             self._begin("iterations", 1)
+
+    def end_of_pass(self, ended: Stage) -> None:
+        """An iterable had no more items: the call that found this out began no iteration."""
+        if ended.name == self._anchor and threading.get_ident() == self.main:
+            self._pass_ended = True
+
+    def _was_end_of_pass(self) -> bool:
+        ended, self._pass_ended = self._pass_ended, False
+        return ended
 
     def undeclared(self) -> list[str]:
         """Variables of the script that hold state which it did not declare, as `name (type)`."""
@@ -168,10 +204,12 @@ class Session:
         self.conductor.begin()
 
 
-def drive_script(session: Session, arguments: list[str], seconds: float | None = None) -> None:
+def drive_script(
+    session: Session, arguments: Sequence[str], patience: Patience | None = None
+) -> None:
     """Run the script of a session as `__main__`, until it ends or its measurement does.
 
-    seconds: for a script without iterations, when to stop it.
+    patience: when to stop it if it shows no iterations; `session.stopped` then says why.
 
     Raises: TargetError if it is not there; LoopError if it exits with an error code; whatever the
     script raises.
@@ -183,12 +221,13 @@ def drive_script(session: Session, arguments: list[str], seconds: float | None =
         raise LoopError("a script under measurement cannot measure another one")
     _session = session
     session.board.watcher = session.watch
+    on_end_of_pass(session.end_of_pass)
     session.board.set(Arm("watching", rest=REAL))
     argv, path = sys.argv, sys.path[:]
     sys.argv = [str(session.path), *arguments]
     sys.path[0:1] = [str(session.path.parent), sys.path[0]]
     try:
-        with _alarm(seconds, session):
+        with _stopped_without_iterations(session, patience or Patience()):
             runpy.run_path(str(session.path), run_name="__main__")
     except StoppedByMeasurement:
         pass
@@ -200,6 +239,7 @@ def drive_script(session: Session, arguments: list[str], seconds: float | None =
             session.cut_short = True
             session.conductor.abandon()
         session.board.watcher = None
+        on_end_of_pass(None)
         session.board.set(Arm("off", rest=OFF))
         sys.argv, sys.path[:] = argv, path
         _session = None
@@ -233,20 +273,87 @@ def _holds_state(value: Any) -> bool:
 
 
 @contextmanager
-def _alarm(seconds: float | None, session: Session) -> Iterator[None]:
-    """Stop a script that shows no iterations when its time is up."""
-    if seconds is None or threading.current_thread() is not threading.main_thread():
+def _stopped_without_iterations(session: Session, patience: Patience) -> Iterator[None]:
+    """Stop a script that shows no iterations when the patience with it is at its end."""
+    if patience == Patience():
         yield
         return
+    done = threading.Event()
+    watch = threading.Thread(
+        target=_watch_for_iterations, args=(session, patience, done), daemon=True
+    )
+    on_main_thread = threading.current_thread() is threading.main_thread()
 
     def ring(_signal: int, _frame: object) -> None:
-        if session.conductor is None:
+        if session.conductor is None and not done.is_set():
             raise StoppedByMeasurement
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    # A signal also ends a wait in the kernel; only the main thread gets them.
+    before = signal.signal(signal.SIGALRM, ring) if on_main_thread else None
+    watch.start()
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        done.set()
+        watch.join()
+        if on_main_thread:
+            signal.signal(signal.SIGALRM, before)
+
+
+def _watch_for_iterations(session: Session, patience: Patience, done: threading.Event) -> None:
+    """On a thread of its own: stop the script as soon as `_impatient` has a reason."""
+    made_before = dict(session.board.stages)
+    begin = last = time.monotonic()
+    running = 0.0
+    while not done.wait(LOOK_S) and session.conductor is None:
+        now = time.monotonic()
+        running += 0.0 if _is_importing(session.main) else now - last
+        last = now
+        stages = list(session.board.stages.items())
+        made = any(made_before.get(name) is not known for name, known in stages)
+        reason = _impatient(session, patience, made, now - begin, running)
+        if reason is not None:
+            session.stopped = reason
+            _raise_in(session.main, done)
+
+
+def _impatient(
+    session: Session, patience: Patience, made: bool, passed_s: float, running_s: float
+) -> str | None:
+    """Why a script is to be stopped now, or None; running_s: the time outside of imports."""
+    if session.first_call_ns is not None:
+        watched_s = (session.board.clock.now_ns() - session.first_call_ns) * 1e-9
+        if watched_s >= (patience.first_iteration or float("inf")):
+            return (
+                f"{watched_s:.0f} s after the first call of a stage, no stage had been called "
+                f"{WATCH_CALLS} times on the script's own thread"
+            )
+    elif made and running_s >= (patience.first_call or float("inf")):
+        return f"after {running_s:.0f} s of running, none of its stages had been called"
+    elif not made and running_s >= (patience.first_stage or float("inf")):
+        return (
+            f"after {running_s:.0f} s of running, no stage had been made and no iterations "
+            "had been marked"
+        )
+    if passed_s >= (patience.in_all or float("inf")):
+        return f"no iterations were marked in {passed_s:.0f} s"
+    return None
+
+
+def _is_importing(thread: int) -> bool:
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _raise_in(thread: int, done: threading.Event) -> None:
+    """Raise StoppedByMeasurement in a thread."""
+    if thread == threading.main_thread().ident:
+        signal.pthread_kill(thread, signal.SIGALRM)
+    elif not done.is_set():
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread), ctypes.py_object(StoppedByMeasurement)
+        )

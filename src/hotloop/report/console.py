@@ -49,6 +49,8 @@ def print_benchmark(console: Console, summary: Summary, run: Run) -> None:
     if summary.stages:
         console.print()
         console.print(_stage_table(summary))
+        for line in statements.side_by_side(summary.stages):
+            console.print(f"[dim]{escape(line)}[/]", highlight=False)
     for why, names in statements.names_by_reason([*figures, *_bytes_unknown(summary)]).items():
         console.print(
             f"[dim]unknown  {escape(', '.join(names))}: {escape(why)}[/]", highlight=False

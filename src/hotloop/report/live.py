@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from hotloop.loop.conduct import Conductor
+from hotloop.loop.conduct import Conductor, Observer
 from hotloop.report.numbers import number
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -22,7 +22,7 @@ KEPT = 40
 
 
 class LiveView:
-    """A context manager; `update` is the observer of a conductor."""
+    """A context manager whose value, `update`, is the observer of a conductor."""
 
     def __init__(self, console: Console, title: str, progress: Callable[[], float]) -> None:
         """progress: how far the measurement is, from 0 to 1."""
@@ -33,10 +33,10 @@ class LiveView:
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._shown = console.is_terminal
 
-    def __enter__(self) -> "LiveView":
+    def __enter__(self) -> Observer:
         if self._shown:
             self._live.start()
-        return self
+        return self.update
 
     def __exit__(
         self,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hotloop.benchmark.noise import Interval
-from hotloop.benchmark.summary import Figure, StageTime, Summary, Unknown
+from hotloop.benchmark.summary import Figure, Percentiles, StageTime, Summary, Unknown
 from hotloop.loop.run import Run
 from hotloop.report.numbers import (
     Form,
@@ -94,7 +94,19 @@ def benchmark_figures(summary: Summary, run: Run) -> list[NamedFigure]:
         rates.append(NamedFigure("iterations/s", summary.iterations_per_s, number))
     return [
         *rates,
-        NamedFigure("iteration", summary.ms_per_iteration, duration.scaled(1e6)),
+        NamedFigure("iteration", summary.ms_per_iteration, duration.scaled(1e6), "the mean"),
+        *_percentile_figures(
+            "iteration", summary.iteration_percentiles, "half of the iterations are slower"
+        ),
+        *(
+            _percentile_figures(
+                "per unit",
+                summary.unit_latency,
+                f"an iteration’s time over its {unit}; half of them are slower",
+            )
+            if unit != "iterations"
+            else []
+        ),
         NamedFigure("start-up", summary.start_up_s, seconds, "before the first iteration"),
         NamedFigure(
             "first batch",
@@ -103,12 +115,7 @@ def benchmark_figures(summary: Summary, run: Run) -> list[NamedFigure]:
             "from the start to the first one’s end",
         ),
         NamedFigure("warm-up", summary.warm_up_s, seconds, "apart from the steady state"),
-        NamedFigure(
-            "whole process",
-            summary.wall_s,
-            seconds,
-            "from its start to the end of the measurement",
-        ),
+        _whole(summary, run),
         NamedFigure("CPU", summary.cpu_share, percent, "of the cores this process tree may use"),
         NamedFigure("peak memory", summary.memory_bytes, bytes_, "resident, of the process tree"),
         NamedFigure(
@@ -131,6 +138,23 @@ def benchmark_figures(summary: Summary, run: Run) -> list[NamedFigure]:
     ]
 
 
+def _percentile_figures(name: str, found: Percentiles, half: str) -> list[NamedFigure]:
+    form = duration.scaled(1e6)
+    return [
+        NamedFigure(f"{name} p50", found.p50, form, half),
+        NamedFigure(f"{name} p95", found.p95, form, "1 in 20 is slower"),
+        NamedFigure(f"{name} p99", found.p99, form, "1 in 100 is slower"),
+    ]
+
+
+def _whole(summary: Summary, run: Run) -> NamedFigure:
+    """The wall time of everything: of the command's process, or of a call from Python."""
+    if run.facts.get("whole_process", True):
+        until = "from its start to the end of the measurement"
+        return NamedFigure("whole process", summary.wall_s, seconds, until)
+    return NamedFigure("whole call", summary.wall_s, seconds, "with its warm-up")
+
+
 def names_by_reason(figures: Iterable[NamedFigure]) -> dict[str, list[str]]:
     """Why figures are unknown, and which ones for that reason; known ones are left out."""
     found: dict[str, list[str]] = {}
@@ -150,6 +174,16 @@ def measured_for(summary: Summary) -> str:
 def by_share(stages: Sequence[StageTime]) -> list[StageTime]:
     """Stages in the order of a table: the largest first, those inside others at the end."""
     return sorted(stages, key=lambda stage: (stage.inside is not None, -stage.share.value))
+
+
+def side_by_side(stages: Sequence[StageTime]) -> list[str]:
+    """The stages whose calls overlap: their share counts the time once, their calls add up."""
+    return [
+        f"{stage.name}: {stage.at_once:.2g} calls run side by side on average; added up, they take "
+        f"{duration(stage.summed_ns_per_iteration.value)} an iteration"
+        for stage in by_share(stages)
+        if stage.at_once > 1.01
+    ]
 
 
 def compared(benchmarks: Sequence[tuple[Run, Summary]]) -> list[Compared]:

@@ -95,6 +95,7 @@ def _stage_table(summary: Summary, colours: Mapping[str, int]) -> TableView:
         ["stage", "share", "an iteration", "a call", "calls", "on the CPU", "bytes moved"],
         rows,
         notes.reasons,
+        [f"{line}." for line in statements.side_by_side(summary.stages)],
     )
 
 

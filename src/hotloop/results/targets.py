@@ -25,11 +25,19 @@ class Script:
     path: Path
 
 
-def resolve(target: str) -> Loop | Script:
-    """The loop or script that a target names.
+def resolve(target: Loop | str) -> Loop | Script:
+    """The loop or script that a target names; a loop is its own.
 
     Raises: TargetError for what does not exist, cannot be imported, or gives no loop.
     """
+    if isinstance(target, Loop):
+        return target
+    if not isinstance(target, str):
+        raise TargetError(
+            f"expected a hotloop.Loop or a target as text, such as 'file.py:function', got "
+            f"{type(target).__qualname__}"
+            + ("; call it, and pass on the loop that it returns" if callable(target) else "")
+        )
     place, colon, name = target.rpartition(":")
     if colon and (not place or (place.startswith(".") and not place.endswith(".py"))):
         raise TargetError(f"{target!r} is no target. {KINDS}")
@@ -53,6 +61,16 @@ def resolve(target: str) -> Loop | Script:
     return _call(_function(place, name), target)
 
 
+def target_name(target: Loop | str) -> str:
+    """How reports and runs call a target."""
+    return target.name if isinstance(target, Loop) else str(target)
+
+
+def search_path() -> list[str]:
+    """Where the modules of a script are looked for, after its own folder."""
+    return [folder or str(Path.cwd()) for folder in sys.path]
+
+
 def _function(place: str, name: str) -> Callable[[], object]:
     module = _module_of_file(Path(place)) if place.endswith(".py") else _module(place)
     found = getattr(module, name, None)
@@ -72,20 +90,25 @@ def _module_of_file(path: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     # As for a script: its neighbours can be imported, and its functions pickled by name.
-    sys.path.insert(0, str(path.resolve().parent))
+    _search_first(path.resolve().parent)
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     return module
 
 
 def _module(name: str) -> ModuleType:
-    sys.path.insert(0, str(Path.cwd()))
+    _search_first(Path.cwd())
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
         raise TargetError(f"no module {name!r}. {KINDS}") from None
+
+
+def _search_first(folder: Path) -> None:
+    if sys.path[:1] != [str(folder)]:
+        sys.path.insert(0, str(folder))
 
 
 def _call(function: Callable[[], object], target: str) -> Loop:

@@ -1,0 +1,119 @@
+"""Whether a script can have stages at all, from its text and that of the modules it imports.
+
+Read before the script is run, so that a script that knows nothing of hotloop is answered at once.
+Nothing is imported: modules are looked for as files.
+"""
+
+import ast
+import sysconfig
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+# What a script can use of hotloop without making a stage or marking iterations.
+_NO_STAGES = frozenset({"state", "errors"})
+
+
+@dataclass(frozen=True)
+class Mentions:
+    """What a script and its modules say of hotloop.
+
+    anything: its name occurs; stages: something is used that makes stages or marks iterations.
+    """
+
+    anything: bool
+    stages: bool
+
+
+def mentions(script: Path, search: Sequence[str]) -> Mentions:
+    """Read a script and the modules it imports, wherever they are but among installed packages.
+
+    search: the folders in which modules are looked for after the script's own, as `sys.path`.
+    """
+    anything, stages = False, False
+    for text in _sources(script, [str(script.parent), *search]):
+        if "hotloop" not in text:
+            continue
+        anything = True
+        try:
+            used = _used(ast.parse(text))
+        except SyntaxError:
+            stages = True  # running it says better what is wrong
+        else:
+            stages = stages or not used <= _NO_STAGES
+    return Mentions(anything, stages)
+
+
+def _sources(script: Path, search: list[str]) -> Iterator[str]:
+    """The text of the script and of its modules, each once."""
+    installed = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib")]
+    installed += [Path(sysconfig.get_path("platlib")), Path(__file__).parents[1]]
+    waiting, seen = [script], {script}
+    while waiting:
+        reading = waiting.pop()
+        try:
+            text = reading.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        yield text
+        try:
+            tree = ast.parse(text)
+        except (SyntaxError, ValueError):
+            continue
+        for level, name in sorted(_imported(tree)):
+            # A relative import is looked for from the module's own package, or one above it.
+            folders = [str(reading.parents[level - 1])] if level else search
+            for path in _files_of(name, folders):
+                own = not any(path.is_relative_to(folder) for folder in installed)
+                if own and path not in seen:
+                    seen.add(path)
+                    waiting.append(path)
+
+
+def _imported(tree: ast.Module) -> set[tuple[int, str]]:
+    """Dotted names that may be modules, each with the number of dots before it."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {(0, alias.name) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            names = {base, *(f"{base}.{alias.name}".strip(".") for alias in node.names)}
+            found |= {(node.level, name) for name in names if name}
+    return found
+
+
+def _files_of(name: str, search: Iterable[str]) -> Iterator[Path]:
+    """The source files of a dotted name: of its packages, then of the module."""
+    folders: list[str] | None = list(search)
+    for part in name.split("."):
+        try:
+            spec = PathFinder.find_spec(part, folders)
+        except (ImportError, ValueError):
+            return
+        if spec is None:
+            return
+        if spec.origin is not None and spec.origin.endswith(".py"):
+            yield Path(spec.origin).resolve()
+        folders = list(spec.submodule_search_locations or [])
+
+
+def _used(tree: ast.Module) -> set[str]:
+    """The names that are used of hotloop: of `hotloop.stage` or `from hotloop import stage`."""
+    called_here: set[str] = set()
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.name.split(".")[0] == "hotloop":
+                    called_here.add(alias.asname or "hotloop")
+                    found |= set(alias.name.split(".")[1:2])
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "hotloop":
+            found |= {alias.name for alias in node.names}
+    attributes = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+    return found | {
+        node.attr
+        for node in attributes
+        if isinstance(node.value, ast.Name) and node.value.id in called_here
+    }

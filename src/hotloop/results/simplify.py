@@ -1,0 +1,175 @@
+"""Experiments from Python and from the command: the same measurement, the same result."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from hotloop.errors import LoopError, TargetError
+from hotloop.loop.board import process_board
+from hotloop.loop.loop import Loop
+from hotloop.loop.run import Run
+from hotloop.loop.script import Patience
+from hotloop.report.console import print_simplify
+from hotloop.results.benchmark import LEAST_WATCHED_S, SLOW_START_S
+from hotloop.results.mentions import mentions
+from hotloop.results.result import Ending, Result, View, plain, settings_of
+from hotloop.results.session import Measure, Outcome, run_target, undeclared_state
+from hotloop.results.signature import takes_settings
+from hotloop.results.targets import search_path, target_name
+from hotloop.simplify.experiment import Experiment, SimplifySettings
+from hotloop.simplify.record import Record
+from hotloop.simplify.verdict import Verdict, judge_run
+
+# A script that uses nothing that makes stages is given so long, imports aside, to make one.
+NO_STAGES_S = 5.0
+_ADD = (
+    'Put a stage around each part of its loop, as in `step = hotloop.stage("env step", env.step)`, '
+    "and mark its iterations, as in `for batch in hotloop.iterations(loader):` (docs/stages.md)"
+)
+
+
+class SimplifyResult(Result):
+    """How fast a loop could be, and what holds it back."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """The answer; `verdict.refused` says why there is none."""
+        return self._judged[0]
+
+    @property
+    def record(self) -> Record:
+        """The samples of the experiment, arm by arm."""
+        return self._judged[1]
+
+    def print_to(self, console: Console) -> None:
+        """Print the report of `hotloop simplify`."""
+        print_simplify(console, self.verdict, self.run)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `hotloop simplify --json` prints."""
+        return dict(plain(self.verdict))
+
+    @property
+    def enough(self) -> bool:
+        """Whether a block was measured."""
+        return len(self.run.arrays["ns"]) > 0
+
+    @cached_property
+    def _judged(self) -> tuple[Verdict, Record]:
+        return judge_run(self.run)
+
+
+@takes_settings(SimplifySettings)
+def run_simplify(
+    loop: Loop | str, *, arguments: Sequence[str] = (), **settings: Any
+) -> SimplifyResult:
+    """Find by experiment what holds a loop back, and how fast it could be.
+
+    loop: a `hotloop.Loop`, which is not closed; or a target as the command line takes it, such as
+    "file.py:function" or "script.py". arguments: of a script. The settings are the fields of
+    `SimplifySettings`. A result whose `verdict.refused` is not None has no answer, and says why.
+
+    Raises: SettingError for a setting that does not exist or cannot be; TargetError; LoopError;
+    whatever the loop raises, and KeyboardInterrupt: the loop's state is put back first. Where
+    something had been measured before, it is the attribute `result` of the exception.
+    """
+    chosen: SimplifySettings = settings_of(SimplifySettings, settings)
+    return measure_simplify(loop, chosen, arguments=arguments).completed()
+
+
+def measure_simplify(
+    target: Loop | str,
+    settings: SimplifySettings,
+    *,
+    arguments: Sequence[str] = (),
+    announce: Callable[[Sequence[str]], None] | None = None,
+    view: View | None = None,
+    whole_process: bool = False,
+) -> Ending[SimplifyResult]:
+    """Run the experiment, and say how it ended.
+
+    announce: told, before anything is replaced, what the declared state does not cover.
+    view: shows how far the measurement is. whole_process: time counts from the process's start.
+    """
+    experiment = Experiment(
+        process_board(), settings, announce=announce, undeclared=undeclared_state
+    )
+    outcome = run_experiment(
+        target,
+        experiment.run,
+        settings,
+        arguments=arguments,
+        view=view,
+        whole_process=whole_process,
+    )
+    run = simplify_run(target_name(target), settings, experiment.record, outcome)
+    return Ending(SimplifyResult(run), outcome.error)
+
+
+def run_experiment(
+    target: Loop | str,
+    measure: Measure,
+    settings: SimplifySettings,
+    *,
+    arguments: Sequence[str] = (),
+    view: View | None = None,
+    whole_process: bool = False,
+) -> Outcome:
+    """Run a target under any measurement that needs stages; an early end is an error of it."""
+    board = process_board()
+    start = board.clock.now_ns()
+
+    def progress() -> float:
+        return (board.clock.now_ns() - start) * 1e-9 / settings.budget
+
+    with nullcontext() if view is None else view(progress) as observer:
+        outcome = run_target(
+            target,
+            measure,
+            arguments=arguments,
+            observer=observer,
+            patience=lambda path: _patience(path, settings.budget),
+            whole_process=whole_process,
+        )
+    facts = outcome.facts
+    if outcome.error is None and (outcome.loop is None or facts.get("script_ended")):
+        why = facts.get("no_iterations") or "the script ended before the experiment did"
+        if facts.get("stopped"):
+            why = f"{facts['stopped']}, so it was stopped. {_ADD}"
+        outcome.error = LoopError(f"{target_name(target)}: {why}")
+    return outcome
+
+
+def simplify_run(target: str, settings: SimplifySettings, record: Record, outcome: Outcome) -> Run:
+    """What an experiment found, as the run that is saved."""
+    return Run(
+        verb="simplify",
+        target=target,
+        settings=dataclasses.asdict(settings),
+        facts=outcome.facts | record.facts(),
+        arrays=record.arrays() | {"meters": outcome.meters},
+        complete=outcome.error is None,
+    )
+
+
+def _patience(script: Path, budget: float) -> Patience:
+    """How long to wait for the script's first iteration.
+
+    Raises: TargetError for a script that cannot have any.
+    """
+    found = mentions(script, search_path())
+    if not found.anything:
+        raise TargetError(
+            f"{script.name}: neither it nor a module of yours that it imports mentions hotloop, so "
+            f"there is no stage to replace. {_ADD}"
+        )
+    return Patience(
+        first_stage=SLOW_START_S if found.stages else NO_STAGES_S,
+        first_call=SLOW_START_S,
+        first_iteration=max(budget, LEAST_WATCHED_S),
+    )
