@@ -4,6 +4,7 @@ Every loop is made from the same three things, so that a prediction, the old ver
 version of a truth differ in nothing else.
 """
 
+import copy
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -122,3 +123,30 @@ def table_of(*tables: Mapping[str, Entry]) -> Iterator[tuple[str, Entry]]:
                 raise ValueError(f"two loops of the league are called {name!r}; rename one")
             seen.add(name)
             yield name, entry
+
+
+class Prepared:
+    """A function whose outputs are kept at first, then given again in turn instead of calling it.
+
+    With `count` 0 it is the function itself.
+    """
+
+    def __init__(self, function: Callable[..., Any], count: int) -> None:
+        self._function, self._count = function, count
+        self._kept: list[Any] = []
+        self._again: Callable[..., Any] | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing more is really called, or everything ever will be."""
+        return self._again is not None or not self._count
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._again is not None:
+            return self._again()
+        output = self._function(*args, **kwargs)
+        if self._count:
+            self._kept.append(copy.deepcopy(output))
+            if len(self._kept) == self._count:
+                self._again = cycle(self._kept)
+        return output

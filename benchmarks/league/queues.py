@@ -1,4 +1,4 @@
-"""A thread that keeps a queue filled, as loops with a background producer have it."""
+"""Threads beside a loop: one that keeps a queue filled, and one that works for itself."""
 
 import queue
 import threading
@@ -32,6 +32,24 @@ def fed(make: Callable[[], T], depth: int) -> Iterator[Callable[[], T]]:
     thread.start()
     try:
         yield items.get
+    finally:
+        stopped.set()
+        thread.join(5)
+
+
+@contextmanager
+def background(work: Callable[[], object]) -> Iterator[None]:
+    """Call `work` again and again in a thread, which ends with the context."""
+    stopped = threading.Event()
+
+    def go_on() -> None:
+        while not stopped.is_set():
+            work()
+
+    thread = threading.Thread(target=go_on, daemon=True)
+    thread.start()
+    try:
+        yield
     finally:
         stopped.set()
         thread.join(5)
