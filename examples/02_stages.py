@@ -30,7 +30,7 @@ def train(batch: list[float]) -> float:
 
 def main() -> None:
     loss = 0.0
-    for step in range(3000):
+    for step in range(8000):
         loss = train(decode(fetch(step)))
     print(f"loss {loss:.1f}")
 

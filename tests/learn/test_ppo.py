@@ -66,40 +66,67 @@ def parameters_after(iterations, settings):
 
 
 def test_learns_cartpole():
-    seen = []
-    settings = ppo.PPOSettings(seed=1)
-    result = ppo.train(settings, on_iteration=seen.append)
-    assert result.solved
-    assert result.target_return == 475
-    assert (result.mean_return[-2:] >= 475).all()
-    assert not ((result.mean_return[:-2] >= 475) & (result.mean_return[1:-1] >= 475)).any()
-    assert result.steps_to_solve == result.env_steps[-1] <= 80_000
-    assert result.seconds_to_solve == result.seconds[-1] == seen[-1].seconds
-    assert (np.diff(result.env_steps) > 0).all()
-    assert (np.diff(result.seconds) > 0).all()
-    assert len(seen) * settings.batch_steps == result.steps_to_solve
+    """Rounding differs between processors, and with it the course of each seed: two of three
+    must learn. Of 24 seeds all did, none after more than 46,000 steps.
+    """
+    results = []
+    for seed in (1, 16, 20):
+        seen = []
+        settings = ppo.PPOSettings(seed=seed)
+        result = ppo.train(settings, on_iteration=seen.append)
+        results.append(result)
+        assert result.target_return == 475
+        assert (np.diff(result.env_steps) > 0).all()
+        assert (np.diff(result.seconds) > 0).all()
+        assert len(seen) * settings.batch_steps == result.env_steps[-1] <= 80_000
+        assert result.solved == (result.mean_return[-2:] >= 475).all()
+        assert not ((result.mean_return[:-2] >= 475) & (result.mean_return[1:-1] >= 475)).any()
+        if result.solved:
+            assert result.steps_to_solve == result.env_steps[-1]
+            assert result.seconds_to_solve == result.seconds[-1] == seen[-1].seconds
+        else:
+            assert result.steps_to_solve is None
+            assert result.seconds_to_solve is None
+    assert sum(result.solved for result in results) >= 2
 
 
 def test_shuffled_rewards_do_not_learn(monkeypatch):
     """The negative control, beside the same training unshuffled. Every reward of CartPole is 1, so
     that shuffling them alone changes nothing: what is shuffled is what the rewards become, the
     advantages and returns, over the steps of each fragment.
-    """
 
-    def shuffled(r_t, *inputs, rng=np.random.default_rng(0), **settings):  # noqa: B008
+    What is compared is the mean return over six evaluations, which no processor's rounding moves
+    far: of 24 seeds with two kinds of float kernels the lowest real one was 146 and the highest
+    shuffled one 77. A policy that always pushes the same way stays upright for 9 steps.
+    """
+    gae = ppo.gae
+    rng = np.random.default_rng(0)
+
+    def shuffled(r_t, *inputs, **settings):
         assert (r_t == r_t[0, 0]).all()
         order = rng.permutation(r_t.size)
         return [a.reshape(-1)[order].reshape(r_t.shape) for a in gae(r_t, *inputs, **settings)]
 
-    settings = ppo.PPOSettings(seed=5, total_steps=24_000, anneal=False)
-    assert ppo.train(settings).solved
-    gae = ppo.gae
-    monkeypatch.setattr(ppo, "gae", shuffled)
-    result = ppo.train(settings)
-    assert not result.solved
-    assert result.steps_to_solve is None
-    assert result.seconds_to_solve is None
-    assert result.mean_return.max() < 475
+    def mean_returns(advantages):
+        monkeypatch.setattr(ppo, "gae", advantages)
+        results = [
+            ppo.train(
+                ppo.PPOSettings(seed=seed, total_steps=6 * 2048, anneal=False, target_return=501)
+            )
+            for seed in (1, 2, 3, 4, 5)
+        ]
+        for result in results:  # nobody reaches 501
+            assert len(result.mean_return) == 6
+            assert not result.solved
+            assert result.steps_to_solve is None
+            assert result.seconds_to_solve is None
+        return sorted(float(result.mean_return.mean()) for result in results)
+
+    learned, not_learned = mean_returns(gae), mean_returns(shuffled)
+    # The medians of five: two seeds may go any way.
+    assert learned[2] > 120, learned
+    assert not_learned[2] < 60, not_learned
+    assert learned[2] > 4 * not_learned[2], (learned, not_learned)
 
 
 def test_same_seed_same_bits():
