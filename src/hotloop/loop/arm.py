@@ -53,7 +53,7 @@ def packed(mode: Mode, epoch: int) -> int:
     """
     if mode.kind is Kind.OFF:
         return 0
-    (bits,) = _AS_BITS.unpack(_AS_FLOAT.pack(mode.amount))
+    bits: int = _AS_BITS.unpack(_AS_FLOAT.pack(mode.amount))[0]
     return int(mode.kind) | (epoch % _EPOCHS) << 8 | bits << 32
 
 

@@ -118,6 +118,7 @@ class Board:
         self.main_thread = threading.get_ident()
         # Objects that the stages declared "stateful" may change, for the check of what they do.
         self.state: Sequence[object] = ()
+        self.checks: dict[str, int] = {}  # calls that were checked, by stage
         self.broken_promises: list[BrokenPromise] = []
         if self.owner:
             view[:8] = _MAGIC

@@ -224,18 +224,70 @@ def fix(verdict: Verdict) -> Sentence:
     """What to fix next, what it is worth and how it costs."""
     found = verdict.fix
     if found is None:
-        return ["nothing: no stage alone, and no pair tried, gains what is worth it"]
+        return _nothing(verdict)
     if isinstance(found, Pair):
         one, other = found.stages
         words: list[str | Name | Amount] = [Name(one), " and ", Name(other), " together: up to "]
         return [*words, Amount(found.gain, percent), " of the time; neither gains alone"]
     words = [Name(found.name), ": up to ", Amount(found.gain, percent), " of the time; "]
     words.append(_COST[found.cost])
-    if isinstance(found.gain_if_faster, Interval):
-        words += ["; twice as fast saves ", Amount(found.gain_if_faster, percent)]
+    for k, gain in found.faster.items():
+        if isinstance(gain, Interval):
+            words += [f"; {_times_as_fast(k)} saves ", Amount(gain, percent)]
+            break
+    if verdict.ties:
+        words += [". A tie: ", *_listed(verdict.ties), " gain", "s"[len(verdict.ties) > 1 :]]
+        words.append(" as much, as far as can be told")
     if verdict.contention:
         words.append(". Contention, not modelled: try before you add workers")
     return words
+
+
+def unknown(verdict: Verdict) -> Sentence | None:
+    """Which stages nothing is known of, and what would make it known; None if there is none."""
+    rows = {row.name: row for row in verdict.rows}
+    if not verdict.unknown or verdict.fix is None and not _replaced(verdict):
+        return None  # there the whole answer is about them
+    reasons = {rows[name].not_replaced or "too few rounds" for name in verdict.unknown}
+    return [*_listed(verdict.unknown), f": not replaced, so their gain is unknown ({_any(reasons)})"]
+
+
+def _nothing(verdict: Verdict) -> Sentence:
+    """What is said where no stage is named: that nothing gains, or that it is not known."""
+    if _replaced(verdict):
+        words: list[str | Name | Amount] = [
+            "nothing: no stage alone, and no pair tried, gains what is worth it"
+        ]
+        unclear = [row.name for row in verdict.rows if row.verdict == "unclear"]
+        if unclear:
+            words += ["; not clear yet: ", *_listed(unclear), " (a larger --budget tells)"]
+        return words
+    reasons = {row.not_replaced or "too few rounds" for row in verdict.rows}
+    return [
+        "not known: no stage could be replaced, so no gain was measured. ",
+        f"{_any(reasons).capitalize()}. Declare effect=\"pure\" or, with the loop’s state, ",
+        'effect="stateful" for a stage to make it known',
+    ]
+
+
+def _replaced(verdict: Verdict) -> bool:
+    return any(isinstance(row.gain, Interval) for row in verdict.rows)
+
+
+def _any(reasons: Iterable[str]) -> str:
+    first, *more = sorted(reasons)
+    return first + (f"; and {len(more)} other reasons, in the table" if more else "")
+
+
+def _listed(names: Sequence[str]) -> list[str | Name | Amount]:
+    words: list[str | Name | Amount] = []
+    for name in names:
+        words += [", ", Name(name)] if words else [Name(name)]
+    return words
+
+
+def _times_as_fast(k: float) -> str:
+    return "twice as fast" if k == 2 else f"{k:g} times as fast"
 
 
 def leave(verdict: Verdict) -> Sentence:
@@ -244,9 +296,7 @@ def leave(verdict: Verdict) -> Sentence:
         return ["nothing is known to be safe to ignore"]
     rows = {row.name: row for row in verdict.rows}
     most = max(gain.high for name in verdict.leave if isinstance(gain := rows[name].gain, Interval))
-    words: list[str | Name | Amount] = [Name(verdict.leave[0])]
-    for name in verdict.leave[1:]:
-        words += [", ", Name(name)]
+    words = _listed(verdict.leave)
     each = "each, " if len(verdict.leave) > 1 else ""
     return [*words, f": under {percent(max(most, 0.0))} {each}even if free"]
 

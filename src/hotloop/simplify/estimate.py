@@ -130,8 +130,9 @@ class Samples:
         def gain(t: np.ndarray, s: Any, s_free: Any, s_slowed: Any) -> np.ndarray:
             reach = (s / factor - s_free) / np.maximum(s_slowed - s_free, 1e-9)
             felt = np.maximum(t[..., 2] - t[..., 1], 0)
-            result: np.ndarray = 1 - (t[..., 1] + felt * np.clip(reach, 0, 2)) / t[..., 0]
-            return result
+            time = t[..., 1] + felt * np.clip(reach, 0, 2)
+            saved: np.ndarray = 1 - time / t[..., 0]
+            return saved
 
         value = float(gain(times.values, own, none, took))
         error = times.error(gain(times.replicates, owns, nones, tooks))
@@ -159,6 +160,8 @@ class Samples:
     def _choice(self) -> tuple[bool, bool]:
         """Whether to take out stolen time, and rare work: what leaves the least spread."""
         options = [(False, False)]
+        if not self.same or not self.has(self.same[0]):
+            return options[0]
         if self._stolen.any():
             options.append((True, False))
         if self._rare_matters:
@@ -251,7 +254,8 @@ class Samples:
         share = self._rare.sum(axis=(0, 1)) / max(total, 1e-300)
         large = share > RARE_SHARE
         if self.serial or not large.any():
-            return large.astype(float)
+            everything: np.ndarray = large.astype(float)
+            return everything
         felt = np.zeros(count)
         y = self._less_stolen if stolen else self._y
         felt[large] = self._slopes(y, self._rare[:, :, large])
@@ -336,8 +340,9 @@ class Means:
         spread = math.sqrt((rounds - 1) / rounds) * (normal @ away)
         # Counting errors are common to all arms: they see the same rare work.
         common = rng.standard_normal((DRAWS, 1)) * np.sqrt(self.counting)
-        drawn: np.ndarray = self.values + tails * (spread + common)
-        return np.maximum(drawn, 0.0)
+        drawn = self.values + tails * (spread + common)
+        positive: np.ndarray = np.maximum(drawn, 0.0)
+        return positive
 
     def error(self, left_out: np.ndarray) -> float:
         """The standard error of a statistic, given its values without each round (rounds,)."""
@@ -351,10 +356,11 @@ class Means:
         """log T(arm) / T(base) without each round."""
         a, b = self.arms.index(arm), self.arms.index(base)
         tiny = 1e-300
-        ratio: np.ndarray = np.log(
-            np.maximum(self.replicates[:, a], tiny) / np.maximum(self.replicates[:, b], tiny)
+        ratio: np.ndarray = np.maximum(self.replicates[:, a], tiny) / np.maximum(
+            self.replicates[:, b], tiny
         )
-        return ratio
+        logarithm: np.ndarray = np.log(ratio)
+        return logarithm
 
     def interval(self, value: float, draws: np.ndarray, confidence: float = CONFIDENCE) -> Interval:
         """The interval of any statistic computed alike from `values` and from `draws`."""

@@ -52,6 +52,7 @@ WARM_UP_SHARE = 0.15  # of the budget, at most
 CHECK_SHARE = 0.05  # of the budget, at most, goes into checking what the stages promise
 MOST_CHECKED = 200  # iterations, at most: rare stages may not be called in them
 RECORD_SHARE = 0.25  # of the budget, at most, goes into filling the tapes
+ENOUGH_SHARE = 0.1  # of the budget, at most, goes into more outputs than are needed
 PLANNED_SHARE = 0.85  # of the budget; the rest is for extending a run whose A/A failed
 LIMIT_SHARE = 1.1  # of the budget: what is not measured then is not measured
 MAX_DOUBLINGS = 4
@@ -180,9 +181,10 @@ class Experiment:
         yield from self._check_promises()
         memory = settings.tape_memory * psutil.virtual_memory().available
         board.tape_bytes[0] = int(memory / max(1, len(board.stages)))
-        deadline = self._now() + round(RECORD_SHARE * settings.budget * 1e9)
+        now, budget_ns = self._now(), settings.budget * 1e9
+        deadline, enough = now + round(RECORD_SHARE * budget_ns), now + round(ENOUGH_SHARE * budget_ns)
         yield from self._hear(
-            record_stages(board, record, self._state_complete, deadline, declared)
+            record_stages(board, record, self._state_complete, deadline, enough, declared)
         )
         board.longest_wait_ns[0] = LONGEST_WAIT * max(self._durations)
         record.in_flight = declared or in_flight(board, record)
@@ -252,7 +254,7 @@ class Experiment:
     def _check_promises(self) -> Measurement[None]:
         """Compare, once for each stage, what a call changes with what the stage declares."""
         board, record = self._board, self.record
-        board.state, board.broken_promises = self._state, []
+        board.state, board.broken_promises, board.checks = self._state, [], {}
         deadline = self._now() + round(CHECK_SHARE * self.settings.budget * 1e9)
         checked: set[str] = set()
         for _ in range(MOST_CHECKED):

@@ -23,11 +23,18 @@ UNKNOWN_IN_FLIGHT = 4
 
 
 def record_stages(
-    board: Board, record: Record, state_complete: bool, deadline_ns: int, in_flight: int = 0
+    board: Board,
+    record: Record,
+    state_complete: bool,
+    deadline_ns: int,
+    enough_ns: int,
+    in_flight: int = 0,
 ) -> Measurement[None]:
     """Record until every stage that may be replaced has enough outputs, or the time is up.
 
     state_complete: whether the loop declares state, and all of it can be put back.
+    deadline_ns: when to end in any case; enough_ns: until when more outputs than are needed are
+    recorded, both on the board's clock.
     in_flight: items made ahead, as declared: so many iterations may pass without a producer's call.
     Raises: LoopError if no stage is called.
     """
@@ -54,8 +61,10 @@ def record_stages(
                 f"{record.name}: no stage was called, so there is nothing to replace. Put a "
                 'stage around each part of the loop: act = hotloop.stage("act", act)'
             )
-        filled = all(_filled(board, s) for s in board.stages.values() if s.index in called)
-        late = board.clock.now_ns() >= deadline_ns
+        now = board.clock.now_ns()
+        recorded = [stage for stage in board.stages.values() if stage.index in called]
+        filled = all(_filled(board, stage, more=now < enough_ns) for stage in recorded)
+        late = now >= deadline_ns
         if iterations > in_flight and (late or (filled and iterations >= in_flight + 3)):
             break
     record.iterations_kept += record.warm_up.iterations + iterations
@@ -140,11 +149,11 @@ def _kinds(
     return [*kinds, kind_of_rest(rest, float(np.median(took_ns)))]
 
 
-def _filled(board: Board, known: Stage) -> bool:
-    """Whether recording on could not make more of this stage."""
+def _filled(board: Board, known: Stage, more: bool) -> bool:
+    """Whether recording on could not make more of this stage; more: than it needs at the least."""
     if known.tape.problem is not None or known.is_block or known.effect == "effectful":
         return True
-    wanted = max(WANTED_OUTPUTS, known.tape.wanted)
+    wanted = max(WANTED_OUTPUTS, known.tape.wanted) if more else known.tape.needed
     return known.tape.full or known.tape.limited or _outputs(board, known) >= wanted
 
 

@@ -96,6 +96,7 @@ class Verdict:
     unit: str
     baseline_ns: Interval | Unknown
     units_per_iteration: float
+    faster: list[float]  # how many times faster, that were tried
     rows: list[StageVerdict]
     pairs: list[Pair]
     ladder: Ladder | Unknown
@@ -147,6 +148,7 @@ def judge(
         unit=record.unit,
         baseline_ns=samples.raw_time(BASELINE) if enough else Unknown("too few rounds"),
         units_per_iteration=record.units_per_iteration,
+        faster=list(record.faster),
         rows=sorted(rows, key=lambda row: (row.inside is not None, -_gain_of(row), -row.share)),
         pairs=pairs,
         ladder=found,

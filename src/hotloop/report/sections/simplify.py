@@ -112,9 +112,11 @@ def _tornado_charts(key: str, run: Run, verdict: Verdict, colours: Mapping[str, 
 def _answer(verdict: Verdict) -> list[tuple[str, Markup]]:
     if verdict.refused is not None:
         return []
+    unknown = statements.unknown(verdict)
     return [
         ("fix", sentence(statements.fix(verdict))),
         ("leave", sentence(statements.leave(verdict))),
+        *([("unknown", sentence(unknown))] if unknown else []),
     ]
 
 
@@ -140,7 +142,7 @@ def _worth_table(verdict: Verdict, colours: Mapping[str, int]) -> TableView:
             stage_name(row, colours),
             measure(row.share, percent),
             notes.cell(row.gain, percent),
-            notes.cell(row.gain_if_faster, percent),
+            *(notes.cell(gain, percent) for gain in row.faster.values()),
             notes.cell(row.ceiling_ns, duration),
             notes.cell(Unknown("no test ran") if row.p_adjusted is None else row.p_adjusted),
             "no verdict" if refused else row.verdict,
@@ -149,7 +151,15 @@ def _worth_table(verdict: Verdict, colours: Mapping[str, int]) -> TableView:
     ]
     return TableView(
         "What each stage is worth",
-        ["stage", "share", "gain if free", "twice as fast", "ceiling", "p", "verdict"],
+        [
+            "stage",
+            "share",
+            "gain if free",
+            *(f"{k:g} times as fast" for k in verdict.faster),
+            "ceiling",
+            "p",
+            "verdict",
+        ],
         rows,
         notes.reasons,
         ["p: adjusted for the number of comparisons (Holm)."],
