@@ -531,6 +531,13 @@ def test_an_object_that_saves_itself_is_believed() -> None:
     own = SavesItself()
     assert clean(check("stateful", own.step, state=[own]))
     assert clean(check("stateful", lambda: own.step(), state=[own]))
+    statistics = own.statistics
+
+    def count() -> None:
+        statistics.calls += 1
+
+    assert clean(check("stateful", count, state=[own])), "also where a part is reached otherwise"
+    assert "`closure statistics.calls`" in only(check("stateful", count))
     assert only(check("stateful", own.step)).startswith("changes `self`")
     assert only(check("stateful", lambda: own.step())).startswith("changes `closure own`")
     assert own.clock.tolist() == [4, 4]
