@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 import hotloop
 from hotloop.loop import code, observe
-from hotloop.loop.checksum import WHOLE_BYTES, array_checksum
+from hotloop.loop.checksum import WHOLE_BYTES, DeviceFloats, array_checksum
 from hotloop.loop.effects import MAX_TOLD, ArgumentWatch, Checked, check_call
 from hotloop.loop.state import Snapshot
 
@@ -531,9 +531,30 @@ def test_an_object_that_saves_itself_is_believed() -> None:
     own = SavesItself()
     assert clean(check("stateful", own.step, state=[own]))
     assert clean(check("stateful", lambda: own.step(), state=[own]))
+    statistics = own.statistics
+
+    def count() -> None:
+        statistics.calls += 1
+
+    assert clean(check("stateful", count, state=[own])), "also where a part is reached otherwise"
+    assert "`closure statistics.calls`" in only(check("stateful", count))
     assert only(check("stateful", own.step)).startswith("changes `self`")
     assert only(check("stateful", lambda: own.step())).startswith("changes `closure own`")
     assert own.clock.tolist() == [4, 4]
+    holder = SimpleNamespace(own=own)
+    left_out = check("stateful", lambda: holder.own.step())
+    assert left_out.broken[0].remedy == "put `closure holder.own` into the loop's state"
+
+
+def test_a_compiled_simulator_that_saves_itself_is_named_where_it_is_left_out() -> None:
+    ale_py = pytest.importorskip("ale_py")
+    gymnasium.register_envs(ale_py)
+    env = gymnasium.make("ALE/Pong-v5")
+    env.reset(seed=0)
+    assert clean(check("stateful", env.step, 2, state=[env]))
+    what = [broken.what for broken in check("stateful", env.step, 2).broken]
+    assert "changes `self.env.env`, which is not in the loop's state" in what
+    env.close()
 
 
 def test_state_that_cannot_be_saved_says_incomplete() -> None:
@@ -784,6 +805,15 @@ def test_checksums_of_odd_arrays() -> None:
     before = array_checksum(large)
     large += 1
     assert array_checksum(large) != before
+
+
+def test_numbers_of_a_device_are_equal_up_to_rounding() -> None:
+    torch = pytest.importorskip("torch")
+    numbers = torch.tensor([1.0, float("nan"), 1e-9, float("inf")])
+    assert DeviceFloats(numbers) == DeviceFloats(numbers * (1 + 1e-6))
+    assert DeviceFloats(numbers) != DeviceFloats(numbers * 1.01)
+    assert DeviceFloats(numbers) != DeviceFloats(torch.zeros(4))
+    assert DeviceFloats(numbers[:0]) == DeviceFloats(numbers[:0])
 
 
 def test_tensors_of_every_kind_are_compared_without_touching_autograd() -> None:

@@ -16,18 +16,17 @@ from typing import Any, Literal, NamedTuple
 
 from hotloop.errors import StateError
 from hotloop.loop.code import is_users
+from hotloop.loop.compare import Difference, differences
 from hotloop.loop.observe import (
     MAX_OBJECTS,
     MAX_SECONDS,
-    Difference,
     Observation,
-    Part,
     argument_roots,
     call_roots,
-    differences,
     ids_within,
     observe,
 )
+from hotloop.loop.reading import Part
 from hotloop.loop.state import Snapshot
 
 Effect = Literal["pure", "stateful", "effectful"]
