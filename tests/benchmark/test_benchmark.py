@@ -1,5 +1,6 @@
 """What a benchmark says of loops whose speed is known."""
 
+import asyncio
 from typing import Any
 
 import numpy as np
@@ -197,3 +198,25 @@ def test_what_runs_beside_the_loop_is_known_by_its_lane() -> None:
         Event(4, 10, 290, gpu),
     ]
     assert beside(events, boundaries, main_lane=1, main_thread=1) == {1, 2}
+
+
+def test_the_share_of_calls_side_by_side_is_at_most_all_of_the_time() -> None:
+    def body() -> int:
+        async def fetch_all() -> None:
+            await asyncio.gather(*(fetch() for _ in range(8)))
+
+        asyncio.run(fetch_all())
+        return 8
+
+    async def fetch_one() -> None:
+        await asyncio.sleep(0.005)
+
+    board = Board()
+    fetch = Stage("fetch", board=board, kind="io")(fetch_one)
+    (stage,) = summary_of(board, Loop(body=body, unit="items"), iterations=20).stages
+    assert 0.3 < stage.share.value <= 1
+    assert stage.share.high <= 1
+    assert stage.at_once > 4
+    together = stage.ns_per_iteration.value * stage.at_once
+    assert stage.summed_ns_per_iteration.value == pytest.approx(together)
+    assert stage.calls_per_iteration == 8

@@ -464,3 +464,18 @@ def test_charts_of_extremes() -> None:
     ET.fromstring(learning_curve(flat, width=NARROW, name="y"))
     control = timeline([Lane("a\x00b", [Span("\x07", 0, 1, 0)])], 1.0, {}, width=WIDE, name="z")
     ET.fromstring(control)
+
+
+def test_calls_side_by_side_are_counted_once_in_the_share_and_told() -> None:
+    run = benchmark_run()
+    run.arrays["stage_running_ns"] = run.arrays["stage_ns"] / [4, 1, 1, 1]
+    assert "4 calls run side by side on average" in plain(render([run]))
+    assert "added up, they take 3.6 ms an iteration" in plain(render([run]))
+    assert "side by side on average" not in plain(render([benchmark_run()]))
+
+
+def test_percentiles_stand_beside_the_mean_with_the_reason_where_there_is_none() -> None:
+    page = plain(render([benchmark_run()]))
+    for name in ("iteration p50", "iteration p95", "per unit p50"):
+        assert name in page
+    assert "it needs 100 iterations, 20 were measured" in page
