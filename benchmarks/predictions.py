@@ -15,21 +15,18 @@ import argparse
 import fnmatch
 import json
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from hotloop.loop.host import host_facts
 from league.entry import Draws, Fixes
 from league.loops import LOOPS, PAIRS
 from league.page import write
+from league.process import append, read, run_alone
 
 RESULTS = Path("docs/benchmarks/predictions.jsonl")
-SET_UP_S = 30.0  # a process may take for imports and for making its loop
+SET_UP_S = 60.0  # a process may take for imports and for making its loop
 TRUTH_OVERHEAD = 2.5  # a truth may take so many times its seconds: a restless machine, set-ups
 
 
@@ -105,7 +102,8 @@ def _predict(name: str, budget: float) -> dict[str, Any]:
 def _play(chosen: argparse.Namespace) -> None:
     """Measure what the results do not hold yet: each loop's prediction, then its truths."""
     done = {_key(line) for line in read(chosen.results) if line["version"] == chosen.version}
-    _append(chosen, {"what": "machine", "facts": host_facts()})
+    append(chosen.results, chosen.version, {"what": "machine", "facts": host_facts()})
+    options = ["--budget", str(chosen.budget), "--seconds-truth", str(chosen.seconds_truth)]
     begin = time.perf_counter()
     for name, entry in LOOPS.items():
         if not fnmatch.fnmatch(name, chosen.only):
@@ -128,66 +126,13 @@ def _play(chosen: argparse.Namespace) -> None:
         for facts, arguments, limit_s in jobs:
             if _key(facts) in done:
                 continue
-            answer = run_one(Path(__file__), arguments, chosen, limit_s)
-            _append(chosen, facts | answer)
+            answer = run_alone(Path(__file__), [*options, "--one", *arguments], limit_s)
+            append(chosen.results, chosen.version, facts | answer)
             print(f"{time.perf_counter() - begin:6.0f} s  {_said(facts, answer)}", flush=True)
-
-
-def run_one(
-    script: Path, arguments: list[str], chosen: argparse.Namespace, limit_s: float
-) -> dict[str, Any]:
-    """Run one measurement as a process; returns its answer, or why there is none as "refused"."""
-    command = [sys.executable, str(script), "--budget", str(chosen.budget)]
-    command += ["--seconds-truth", str(chosen.seconds_truth), "--one", *arguments]
-    begin = time.perf_counter()
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            out, errors = process.communicate(timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            _end(process.pid)
-            return {"refused": f"did not end within {limit_s:.0f} s", "wall_s": limit_s}
-        finally:
-            _end(process.pid)
-    wall_s = time.perf_counter() - begin
-    last = out.strip().rpartition("\n")[2]
-    if process.returncode == 0 and last.startswith("{"):
-        return json.loads(last) | {"wall_s": wall_s}  # type: ignore[no-any-return]
-    why = errors.strip().rpartition("\n")[2] or "it printed nothing"
-    return {"refused": f"ended with code {process.returncode}: {why}", "wall_s": wall_s}
-
-
-def _end(pid: int) -> None:
-    """Kill a process with all that it has started; nothing to do where it has ended cleanly."""
-    try:
-        process = psutil.Process(pid)
-        family = [*process.children(recursive=True), process]
-    except psutil.NoSuchProcess:
-        return
-    for member in family:
-        try:
-            member.kill()
-        except psutil.NoSuchProcess:
-            continue
 
 
 def _key(line: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(line.get(name) for name in ("what", "loop", "stage", "left"))
-
-
-def _append(chosen: argparse.Namespace, line: dict[str, Any]) -> None:
-    stamped = {"version": chosen.version, "at": round(time.time(), 1)} | line
-    with chosen.results.open("a") as out:
-        out.write(json.dumps(stamped) + "\n")
-
-
-def read(results: Path) -> list[dict[str, Any]]:
-    """The raw results, a mapping a line; none where there is no file yet."""
-    if not results.exists():
-        return []
-    lines = results.read_text().splitlines()
-    return [json.loads(line) for line in lines if line.endswith("}")]
 
 
 def _said(facts: dict[str, Any], answer: dict[str, Any]) -> str:

@@ -72,8 +72,9 @@ class Entry:
     period: after so many iterations the rare work has come round; blocks of a truth are whole
     periods. drain: iterations that are not timed after a switch. every: iterations between two
     rare events, on average. rare_s: what one costs more than an ordinary call.
-    needs: modules that are imported before the versions of a truth are made. slow: how much longer
-    than usual a truth is measured.
+    needs: modules that are imported before the versions of a truth are made; compiles: whether the
+    loop is made once before them, so that what it compiles is compiled once.
+    slow: how much longer than usual a truth is measured.
     """
 
     make: Maker
@@ -84,6 +85,7 @@ class Entry:
     every: float = 0.0
     rare_s: float = 0.0
     needs: tuple[str, ...] = ()
+    compiles: bool = False
     slow: float = 1.0
 
 

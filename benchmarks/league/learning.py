@@ -236,5 +236,6 @@ LOOPS = {
         "library",
         (("update", 0.5), ("env step", 0.0)),
         needs=("tianshou.algorithm", "tianshou.data", "tianshou.env"),
+        compiles=True,
     ),
 }

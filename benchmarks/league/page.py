@@ -1,6 +1,5 @@
 """The league's page, made from its raw results alone: what was predicted, what was true."""
 
-import json
 import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import numpy as np
 from hotloop.loop.host import describe
 from league.entry import Entry
 from league.loops import LOOPS
+from league.process import read
 from tables import table
 
 WORTH = 0.03
@@ -62,7 +62,7 @@ class League:
 
 def write(results: Path, version: str | None, markdown: Path | None) -> None:
     """Print the page of a version, and write it where asked. No page without results."""
-    lines = [json.loads(line) for line in results.read_text().splitlines()]
+    lines = read(results)
     found = league(lines, version or lines[-1]["version"])
     page = "\n\n".join(
         [

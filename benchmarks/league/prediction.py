@@ -1,10 +1,11 @@
-"""What hotloop predicts for a loop: the one place that knows by which function it is asked."""
+"""What hotloop says of a loop: the one place that knows by which functions it is asked."""
 
 import time
 from typing import Any
 
 import hotloop
-from hotloop.benchmark.noise import Interval
+from hotloop.benchmark.benchmark import Benchmark, BenchmarkSettings
+from hotloop.benchmark.noise import Interval, rate_interval
 from hotloop.loop import Arm, Loop, drive
 from hotloop.loop.arm import REAL
 from hotloop.loop.board import process_board
@@ -12,6 +13,7 @@ from hotloop.simplify.experiment import Experiment, SimplifySettings
 from hotloop.simplify.verdict import judge
 
 FASTER = (2, 4)
+Plain = list[float] | str  # value, low, high; or why there is none
 
 
 def before_making() -> None:
@@ -27,13 +29,7 @@ def predict(loop: Loop, budget: float) -> dict[str, Any]:
     work left; a gain is [value, low, high], or the reason why there is none.
     """
     begin = time.perf_counter()
-    if hasattr(hotloop, "run_simplify"):
-        verdict = hotloop.run_simplify(loop, budget=budget, faster=FASTER).verdict
-    else:
-        board = process_board()
-        experiment = Experiment(board, SimplifySettings(budget=budget))
-        drive(loop, experiment.run(loop), board)
-        verdict = judge(experiment.record, loop.name, experiment.settings.worth)
+    verdict = _verdict(loop, budget)
     fix = verdict.fix
     return {
         "seconds": time.perf_counter() - begin,
@@ -44,7 +40,38 @@ def predict(loop: Loop, budget: float) -> dict[str, Any]:
     }
 
 
-def _gains(row: Any) -> dict[str, list[float] | str]:
+def simplify_rate(loop: Loop, seconds: float) -> Plain:
+    """Units per second of the loop as it is, from an experiment."""
+    verdict = _verdict(loop, seconds)
+    rate = getattr(verdict, "units_per_s", None)
+    if rate is not None:
+        return _plain(rate)
+    baseline = verdict.baseline_ns
+    if not isinstance(baseline, Interval):
+        return _plain(baseline)
+    units = 1e9 * verdict.units_per_iteration
+    return [units / baseline.value, units / baseline.high, units / baseline.low]
+
+
+def benchmark_rate(loop: Loop, seconds: float) -> Plain:
+    """Units per second of the loop, from a benchmark."""
+    board = process_board()
+    benchmark = Benchmark(board, BenchmarkSettings(seconds=seconds))
+    drive(loop, benchmark.run(loop), board)
+    arrays = benchmark.record.arrays()
+    return _plain(rate_interval(arrays["units"], arrays["duration_ns"]))
+
+
+def _verdict(loop: Loop, budget: float) -> Any:
+    if hasattr(hotloop, "run_simplify"):
+        return hotloop.run_simplify(loop, budget=budget, faster=FASTER).verdict
+    board = process_board()
+    experiment = Experiment(board, SimplifySettings(budget=budget))
+    drive(loop, experiment.run(loop), board)
+    return judge(experiment.record, loop.name, experiment.settings.worth)
+
+
+def _gains(row: Any) -> dict[str, Plain]:
     found = {"0": _plain(row.gain)}
     faster = getattr(row, "faster", None)
     if faster is None:
@@ -59,7 +86,7 @@ def _gains(row: Any) -> dict[str, list[float] | str]:
     return found
 
 
-def _plain(gain: Any) -> list[float] | str:
+def _plain(gain: Any) -> Plain:
     if isinstance(gain, Interval):
         return [float(gain.value), float(gain.low), float(gain.high)]
     return str(gain.why)

@@ -6,6 +6,7 @@ take nothing from the others. A block is a whole number of the loop's periods, a
 is not timed. No stage is measured meanwhile: it is the loop as it runs for its user.
 """
 
+import ctypes
 import importlib
 import math
 import multiprocessing
@@ -56,6 +57,9 @@ def measure(entry: Entry, stage: str, left: float, seconds: float) -> dict[str, 
     for module in entry.needs:
         importlib.import_module(module)
     seed = int.from_bytes(os.urandom(4), "little")
+    if entry.compiles:
+        with entry.make(Fixes(), Draws(seed)) as loop:
+            loop.body()
     begin = time.perf_counter()
     with ExitStack() as open_versions:
         old, new = [], []
@@ -186,6 +190,7 @@ def _version(entry: Entry, fixes: Fixes, seed: int) -> Iterator[_Version]:
 def _serve(entry: Entry, fixes: Fixes, seed: int, pipe: Connection) -> None:
     """Make the loop, then run what is asked for until there is nothing more."""
     os.setpgid(0, 0)
+    _die_with(os.getppid())
     try:
         with entry.make(fixes, Draws(seed, entry.period if entry.period > 1 else 0)) as loop:
             pipe.send(None)
@@ -202,3 +207,10 @@ def _serve(entry: Entry, fixes: Fixes, seed: int, pipe: Connection) -> None:
                 pipe.send((time.perf_counter() - start, units, count))
     except Exception as error:
         pipe.send(f"{type(error).__name__}: {error}")
+
+
+def _die_with(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends: stopped, it could not see that."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1: PR_SET_PDEATHSIG
+    if os.getppid() != parent:
+        os._exit(1)
