@@ -187,7 +187,9 @@ def test_student_by_the_tables() -> None:
 @given(st.floats(0, 50), st.integers(1, 60))
 def test_the_tail_of_student_is_a_falling_probability(t: float, degrees: int) -> None:
     rounding = 1e-12
-    assert 0 <= student_tail(t + 0.1, degrees) <= student_tail(t, degrees) + rounding <= 0.5 + rounding
+    assert (
+        0 <= student_tail(t + 0.1, degrees) <= student_tail(t, degrees) + rounding <= 0.5 + rounding
+    )
 
 
 def test_holm_by_hand() -> None:

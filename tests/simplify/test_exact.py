@@ -1,5 +1,6 @@
 """Experiments on a clock that only moves when told to: every number of the verdict is known."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -194,7 +195,7 @@ def test_nothing_that_experimental_arms_did_survives(board: Board, clock: FakeCl
     experiment = Experiment(board, SimplifySettings(budget=2.0))
     drive(loop, experiment.run(loop), board)
     after_experiment = float(np.random.random())
-    assert experiment.record.iterations_kept < len(experiment.record.ns), "arms beyond the kept"
+    assert experiment.record.iterations_kept < board.iteration[0], "arms beyond the kept"
 
     np.random.seed(11)
     plain_loop, plain = make(Board(clock))
@@ -235,17 +236,17 @@ def test_an_interrupted_experiment_puts_the_state_back_too(board: Board, clock: 
 def test_replays_that_do_not_fit_are_given_up_and_the_rest_goes_on(
     board: Board, clock: FakeClock
 ) -> None:
-    expected = {"ticket": 0}
+    tickets, last = itertools.count(1), {"ticket": 0}
 
     def issue() -> int:
         clock.burn_ns(MS)
-        expected["ticket"] += 1
-        return expected["ticket"]
+        return next(tickets)
 
     def check(ticket: int) -> None:
         clock.burn_ns(2 * MS)
-        if ticket != expected["ticket"]:
-            raise ValueError(f"ticket {ticket} is not {expected['ticket']}")
+        if ticket <= last["ticket"]:
+            raise ValueError(f"ticket {ticket} comes after {last['ticket']}")
+        last["ticket"] = ticket
 
     issue_stage = Stage("issue", effect="pure", board=board)(issue)
     check_stage = Stage("check", effect="pure", board=board)(check)
@@ -253,6 +254,97 @@ def test_replays_that_do_not_fit_are_given_up_and_the_rest_goes_on(
     assert "does not fit the loop" in str(row(verdict, "issue").not_replaced)
     assert "ValueError" in str(row(verdict, "issue").not_replaced)
     assert value(row(verdict, "check").gain) == pytest.approx(2 / 3)
+
+
+def test_an_exception_of_the_loop_itself_is_not_blamed_on_a_replay(
+    board: Board, clock: FakeClock
+) -> None:
+    """It comes in an arm with a replay, and again without one: it is the loop's own."""
+    broken = {"now": False}
+
+    def work() -> None:
+        clock.burn_ns(MS)
+
+    def body() -> int:
+        work_stage()
+        if board.modes[work_index] == Kind.FREE:
+            broken["now"] = True
+        clock.burn_ns(MS)
+        if broken["now"]:
+            raise ZeroDivisionError("a bug of the loop")
+        return 1
+
+    work_stage = Stage("work", effect="pure", board=board)(work)
+    work_index = board.index("work")
+    with pytest.raises(ZeroDivisionError, match="a bug of the loop"):
+        experiment_on(board, body)
+
+
+def test_an_assertion_without_a_text_says_where_and_what_to_declare(
+    board: Board, clock: FakeClock
+) -> None:
+    def collect(step: int) -> None:
+        clock.burn_ns(MS)
+        assert step != 7
+
+    def make() -> int:
+        clock.burn_ns(MS)
+        return 7 if board.modes[make_index] == Kind.RECORD else 1
+
+    make_stage = Stage("make", effect="pure", board=board)(make)
+    make_index = board.index("make")
+
+    def body() -> int:
+        made = make_stage()
+        if board.modes[make_index] != Kind.RECORD:
+            collect(made)
+        return 1
+
+    verdict, _ = experiment_on(board, body)
+    reason = str(row(verdict, "make").not_replaced)
+    assert "AssertionError in test_exact.py, line" in reason
+    assert "!= 7" in reason, "the line that raised"
+    assert "effectful" in reason
+
+
+def test_broken_promises_are_named_and_such_a_stage_is_not_replaced(
+    board: Board, clock: FakeClock
+) -> None:
+    seen = {"steps": 0}
+    own = {"calls": 0}
+
+    def step() -> int:
+        clock.burn_ns(2 * MS)
+        seen["steps"] += 1
+        return 1
+
+    def source() -> float:
+        clock.burn_ns(MS)
+        own["calls"] += 1  # nobody else looks at it
+        return float(np.random.random())
+
+    simulator = {"time": 0}
+
+    def simulate() -> None:
+        clock.burn_ns(MS)
+        simulator["time"] += 1
+
+    step_stage = Stage("step", effect="pure", board=board)(step)
+    source_stage = Stage("source", effect="pure", board=board)(source)
+    simulate_stage = Stage("simulate", effect="stateful", board=board)(simulate)
+
+    def body() -> int:
+        step_stage()
+        source_stage()
+        simulate_stage()
+        return seen["steps"] and 1
+
+    verdict, _ = experiment_on(board, body, state=[{"other": 1}])
+    assert "it changes `variable seen['steps']`" in str(row(verdict, "step").not_replaced)
+    assert "simulator" in str(row(verdict, "simulate").not_replaced)
+    assert row(verdict, "source").not_replaced is None
+    assert any("source draws random numbers" in warning for warning in verdict.warnings)
+    assert isinstance(row(verdict, "source").gain, Interval)
 
 
 def test_inner_stages_are_measured_and_their_silence_is_told(
@@ -355,10 +447,10 @@ def test_a_restless_machine_gets_no_verdict_but_the_time_it_would_take(
     experiment = Experiment(board, SimplifySettings(budget=2.0, worth=worth))
     keep = experiment.record.keep
 
-    def biased(round_number: int, block: Any) -> None:
+    def biased(round_number: int, block: Any, lane: int) -> None:
         if block.request.arm.name == "A/A 2":
             block.duration_ns = [round(1.1 * d) for d in block.duration_ns]
-        keep(round_number, block)
+        keep(round_number, block, lane)
 
     experiment.record.keep = biased  # type: ignore[method-assign]
     loop = Loop(body=lambda: (step(), other()) and 1)

@@ -2,8 +2,9 @@
 
 The board holds the current arm in memory that forked and spawned workers map too, so that a switch
 reaches all of them at once: one byte a stage, which is all that an idle stage reads, and one word
-with the kind, its number and the epoch, which a measured stage reads once and as a whole. It also carries home what the workers measured. It has no name in the
-file system: when the last process that maps it ends, even by SIGKILL, it is gone.
+with the kind, its number and the epoch, which a measured stage reads once and as a whole. It also
+holds what the workers measured. It has no name in the file system: when the last process that maps
+it ends, even by SIGKILL, it is gone.
 """
 
 import fcntl

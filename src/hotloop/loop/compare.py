@@ -14,7 +14,16 @@ from typing import Any, NamedTuple
 from hotloop.loop.observe import Observation
 from hotloop.loop.reading import PLAIN, Node, Part, held, items
 
-_ABSOLUTE = ("argument", "partial", "default", "closure", "global", "class", "generator")
+_ABSOLUTE = (
+    "argument",
+    "partial",
+    "default",
+    "closure",
+    "variable",
+    "global",
+    "class",
+    "generator",
+)
 
 
 class Link(NamedTuple):

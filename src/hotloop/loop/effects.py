@@ -7,6 +7,7 @@ anything is replaced.
 
 import inspect
 import re
+import sys
 import threading
 import time
 import types
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from hotloop.errors import StateError
-from hotloop.loop.code import is_users
+from hotloop.loop.code import globals_named, is_own_file, is_users
 from hotloop.loop.compare import Difference, differences
 from hotloop.loop.observe import (
     MAX_OBJECTS,
@@ -44,6 +45,7 @@ class BrokenPromise:
     stage: str
     what: str
     remedy: str
+    blocks: bool = True  # whether replaying the stage would change what the loop does
 
     def __str__(self) -> str:
         return f"stage {self.stage!r} {self.what}; {self.remedy}"
@@ -72,6 +74,7 @@ def check_call(
     writes: Sequence[Any] = (),
     beside_main: bool = False,
     exempt: Sequence[object] = (),
+    seen: tuple[Part, ...] | None = None,
     max_objects: int = MAX_OBJECTS,
     max_seconds: float = MAX_SECONDS,
 ) -> Checked:
@@ -83,12 +86,14 @@ def check_call(
     state: what the loop declares as its state. writes: arrays and tensors that the stage declares.
     beside_main: the loop goes on meanwhile, in another thread: only the arguments are looked at.
     exempt: objects that are not looked into, nor what only they lead to.
-    max_objects, max_seconds: limits of one observation; a checked call makes up to three.
+    seen: what the loop can see besides the function; of what a pure call changes elsewhere nothing
+    is said then. None: everything that the function reaches may be seen.
+    max_objects, max_seconds: limits of one observation; a checked call makes up to five.
 
     Raises: what the function raises.
     """
     limits = (max_objects, max_seconds)
-    call = _Call(name, effect, function, args, kwargs, state, writes, exempt, limits)
+    call = _Call(name, effect, function, args, kwargs, state, writes, exempt, limits, seen)
     if effect == "effectful":
         return Checked(call.run(), [], True)
     if beside_main:
@@ -115,7 +120,7 @@ class ArgumentWatch:
         exempt: Sequence[object] = (),
         limits: tuple[int, float] = (MAX_OBJECTS, MAX_SECONDS),
     ) -> None:
-        self._call = _Call(name, effect, function, args, kwargs, (), writes, exempt, limits)
+        self._call = _Call(name, effect, function, args, kwargs, (), writes, exempt, limits, None)
         self._before = self._look()
 
     def broken(self) -> tuple[list[BrokenPromise], bool]:
@@ -141,6 +146,11 @@ class _Call:
     writes: Sequence[Any]
     exempt: Sequence[object]
     limits: tuple[int, float]
+    seen: tuple[Part, ...] | None
+
+    def observe_seen(self) -> Observation:
+        """What the loop can see without this function; empty where that is not asked for."""
+        return self.observe(self.seen or (), exempt={id(self.function)})
 
     def run(self) -> Any:
         return self.function(*self.args, **self.kwargs)
@@ -186,23 +196,57 @@ def _check_pure(call: _Call) -> Checked:
     iterator = _iterator_of(call.function)
     # To advance is what an iterator is for; a replayed `next` leaves it where it is.
     exempt = frozenset() if iterator is None else frozenset({id(iterator)})
-    roots = call_roots(call.function, call.args, call.kwargs)
-    before = call.observe(roots, exempt=exempt)
-    output, seconds = call.timed()
 
     def look() -> Observation:
         return call.observe(call_roots(call.function, call.args, call.kwargs), exempt=exempt)
 
-    after = look()
-    complete = before.complete and after.complete
+    before, seen_before = look(), call.observe_seen()
+    output, seconds = call.timed()
+    after, seen_after = look(), call.observe_seen()
+    complete = before.complete and after.complete and seen_before.complete
     found = list(differences(before, after))
     if found:
         kept = _made_by_the_call(found, after, look, seconds)
-        return Checked(output, call.told(kept), complete and len(kept) == len(found))
+        complete = complete and len(kept) == len(found)
+        if call.seen is not None:
+            # What only the function itself can see, such as a source's count of its calls, is
+            # missed by nobody when the call is replayed; arguments and draws always matter.
+            other = [d for d in kept if not (d.style in ("argument", "generator") or d.drawn)]
+            seen = list(differences(seen_before, seen_after))
+            kept = [d for d in kept if d not in other] + (
+                _made_by_the_call(seen, seen_after, call.observe_seen, seconds) if other else []
+            )
+        return Checked(output, call.told(kept), complete)
     if iterator is not None:
         return Checked(output, [], complete)
     broken, whole = _call_again(call, output)
     return Checked(output, broken, complete and whole)
+
+
+def seen_by_the_loop() -> tuple[Part, ...]:
+    """What the functions that are running can name: locals, and globals that their code names.
+
+    From the stage's caller outwards, up to what drives the loop: where `check_call` looks for
+    changes that somebody would miss.
+    """
+    found: list[Part] = []
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None:
+        code = frame.f_code
+        if is_own_file(code.co_filename):
+            if code.co_name in _DRIVERS:
+                break
+        else:
+            names = globals_named(code).loaded
+            space = frame.f_globals
+            if frame.f_locals is not space:
+                found.append(Part("variable", dict(frame.f_locals)))
+            found.append(Part("global", {n: space[n] for n in names if n in space}))
+        frame = frame.f_back
+    return tuple(found)
+
+
+_DRIVERS = ("drive", "drive_script")
 
 
 def _call_again(call: _Call, output: Any) -> tuple[list[BrokenPromise], bool]:
@@ -218,7 +262,7 @@ def _call_again(call: _Call, output: Any) -> tuple[list[BrokenPromise], bool]:
         again = call.run()
     except Exception as error:
         what = f"raised {type(error).__name__} when called again with the same input"
-        return [BrokenPromise(call.name, what, _REPEATABLE)], True
+        return [BrokenPromise(call.name, what, _REPEATABLE, blocks=False)], True
     finally:
         if snapshot is not None:
             snapshot.restore()
@@ -227,7 +271,7 @@ def _call_again(call: _Call, output: Any) -> tuple[list[BrokenPromise], bool]:
     for difference in differences(first, second):
         where = f" (`{difference.path}`)" if difference.path != "output" else ""
         what = f"returned something else for the same input{where}"
-        return [BrokenPromise(call.name, what, _REPEATABLE)], complete
+        return [BrokenPromise(call.name, what, _REPEATABLE, blocks=False)], complete
     return [], complete
 
 
@@ -330,10 +374,11 @@ def _promise(call: _Call, difference: Difference) -> BrokenPromise:
     uncovered = ", which is not in the loop's state" if call.effect == "stateful" else ""
     if difference.style == "generator":
         what, remedy = f"draws random numbers from {where}", _declare(call, "")
-        return BrokenPromise(call.name, what, remedy)
+        return BrokenPromise(call.name, what, remedy, blocks=call.effect != "pure")
     if difference.drawn:
         what = f"draws random numbers from `{where}`{uncovered}"
-        return BrokenPromise(call.name, what, _declare(call, f"put `{where}` into"))
+        remedy = _declare(call, f"put `{where}` into")
+        return BrokenPromise(call.name, what, remedy, blocks=call.effect != "pure")
     if difference.style == "argument":
         what = f"changes its {where}{uncovered}"
         remedy = (

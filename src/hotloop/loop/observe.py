@@ -62,8 +62,13 @@ def call_roots(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     return (
         *argument_roots(args, kwargs),
         Part("function", {_name_of(function): function}),
-        Part("generator", _global_generators()),
+        *generator_roots(),
     )
+
+
+def generator_roots() -> tuple[Part, ...]:
+    """The states of the global random generators of Python, NumPy and torch."""
+    return (Part("generator", _global_generators()),)
 
 
 def argument_roots(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Part, ...]:

@@ -22,7 +22,7 @@ from typing import Any, Literal, ParamSpec, Self, TypeVar, cast, overload
 from hotloop.errors import StageError
 from hotloop.loop.arm import SUBSTITUTES, Kind, amount_of, epoch_of, kind_of
 from hotloop.loop.board import Board, process_board
-from hotloop.loop.effects import check_call
+from hotloop.loop.effects import check_call, seen_by_the_loop
 from hotloop.loop.gpu import GpuTimer, gpu_timer
 from hotloop.loop.iterables import StageAsyncIterable, StageIterable
 from hotloop.loop.lanes import current_lane, running_loop
@@ -379,6 +379,7 @@ class Stage:
             writes=self._buffers(),
             beside_main=get_ident() != self.board.main_thread,
             exempt=(self.board, self.board.clock),
+            seen=seen_by_the_loop(),
         )
         self.board.broken_promises += broken
         return output

@@ -97,7 +97,7 @@ class Tape:
     def full(self) -> bool:
         """Whether another output is not wanted."""
         count = len(self.entries)
-        if count >= MAX_OUTPUTS or self.bytes >= MAX_VARIED_BYTES and count >= MIN_OUTPUTS:
+        if count >= MAX_OUTPUTS or (self.bytes >= MAX_VARIED_BYTES and count >= MIN_OUTPUTS):
             return True
         return self.bytes >= MAX_BYTES and count >= self.wanted
 
@@ -166,8 +166,8 @@ class Tape:
                 self.limited = True
             else:
                 self.problem = (
-                    f"an output takes {size / 2**20:.0f} MiB, and {FEW_OUTPUTS} of them with a copy "
-                    f"each do not fit into the {most_bytes / 2**20:.0f} MiB that its tape may "
+                    f"an output takes {size / 2**20:.0f} MiB, and {FEW_OUTPUTS} of them with a "
+                    f"copy each do not fit into the {most_bytes / 2**20:.0f} MiB that its tape may "
                     "take; give a larger --tape-memory"
                 )
                 self.entries.clear()

@@ -246,10 +246,13 @@ def fix(verdict: Verdict) -> Sentence:
 def unknown(verdict: Verdict) -> Sentence | None:
     """Which stages nothing is known of, and what would make it known; None if there is none."""
     rows = {row.name: row for row in verdict.rows}
-    if not verdict.unknown or verdict.fix is None and not _replaced(verdict):
+    if not verdict.unknown or (verdict.fix is None and not _replaced(verdict)):
         return None  # there the whole answer is about them
     reasons = {rows[name].not_replaced or "too few rounds" for name in verdict.unknown}
-    return [*_listed(verdict.unknown), f": not replaced, so their gain is unknown ({_any(reasons)})"]
+    return [
+        *_listed(verdict.unknown),
+        f": not replaced, so their gain is unknown ({_any(reasons)})",
+    ]
 
 
 def _nothing(verdict: Verdict) -> Sentence:
@@ -265,7 +268,7 @@ def _nothing(verdict: Verdict) -> Sentence:
     reasons = {row.not_replaced or "too few rounds" for row in verdict.rows}
     return [
         "not known: no stage could be replaced, so no gain was measured. ",
-        f"{_any(reasons).capitalize()}. Declare effect=\"pure\" or, with the loop’s state, ",
+        f'{_any(reasons).capitalize()}. Declare effect="pure" or, with the loop’s state, ',
         'effect="stateful" for a stage to make it known',
     ]
 

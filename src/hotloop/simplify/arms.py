@@ -28,6 +28,7 @@ MAX_PAIRS = 6
 DELAY_SHARES = (0.5, 1.0)
 MIN_DELAY_NS = 50_000
 
+
 def first_arms(record: Record, aa_pairs: int) -> dict[str, Arm]:
     """The baseline, its equals, every stage free, every stage alone, and all free."""
     arms = {BASELINE: Arm(BASELINE)}

@@ -13,8 +13,8 @@ import numpy as np
 
 from hotloop.benchmark.noise import Interval
 from hotloop.benchmark.summary import Unknown
-from hotloop.simplify.names import ALL_FREE, BASELINE, only_name
 from hotloop.simplify.estimate import Means, Samples
+from hotloop.simplify.names import ALL_FREE, BASELINE, only_name
 from hotloop.simplify.rare import REST
 from hotloop.simplify.record import Record, StageFacts
 
@@ -102,9 +102,7 @@ def ladder(record: Record, samples: Samples) -> Ladder | Unknown:
         ),
         _roof(record, names, stage_value),
     ]
-    ceilings = {
-        name: means.interval(float(values[k]), draws[:, k]) for k, name in enumerate(names)
-    }
+    ceilings = {name: means.interval(float(values[k]), draws[:, k]) for k, name in enumerate(names)}
     return Ladder(rungs, ceilings, _model(record, stages, names, values, draws, means))
 
 
@@ -115,9 +113,7 @@ def _ceilings(
     floor = means.arms.index(ALL_FREE)
     at = [means.arms.index(only_name(stage.name)) for stage in stages]
     values = np.append(means.values[at] - means.values[floor], means.values[floor])
-    draws = np.column_stack(
-        [means.draws[:, at] - means.draws[:, [floor]], means.draws[:, floor]]
-    )
+    draws = np.column_stack([means.draws[:, at] - means.draws[:, [floor]], means.draws[:, floor]])
     return [*(stage.name for stage in stages), REST], np.maximum(values, 0), np.maximum(draws, 0)
 
 

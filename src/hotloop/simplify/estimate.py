@@ -174,7 +174,7 @@ class Samples:
         return bool(total and (self._rare.sum(axis=(0, 1)) > RARE_SHARE * total).any())
 
     def _spread(self, stolen: bool, rare: bool) -> float:
-        """The typical error of an arm's time against the baseline's; comparable within one table."""
+        """The typical error of an arm's time against the baseline's, for comparing options."""
         base = self.same[0]
         errors = []
         for arm in self.arms:
@@ -184,9 +184,7 @@ class Samples:
             found = self._adjusted([arm, base], groups, self.rounds([arm, base]), stolen, rare)
             errors.append(math.log(max(found.error(found.log_ratio(arm, base)), 1e-9)))
         if not errors:
-            found = self._adjusted(
-                [base], [self._columns(base)], self.rounds([base]), stolen, rare
-            )
+            found = self._adjusted([base], [self._columns(base)], self.rounds([base]), stolen, rare)
             return found.time(base).half_width
         return float(np.mean(errors))
 
@@ -214,9 +212,11 @@ class Samples:
         felt = self._felt(stolen) if rare else np.zeros(self._rare.shape[2])
         kept = np.flatnonzero(felt)
         pooled = self._rare[:, :, kept].sum(axis=1)  # (R, K)
-        pooled_u = np.stack(
-            [(self._u * self._real[:, k]).sum(axis=1) for k in kept], axis=1
-        ) if len(kept) else np.zeros((len(y), 0))
+        pooled_u = (
+            np.stack([(self._u * self._real[:, k]).sum(axis=1) for k in kept], axis=1)
+            if len(kept)
+            else np.zeros((len(y), 0))
+        )
         rate, rates = _left_out_ratio(pooled, pooled_u)
         values, replicates = [], []
         for group in groups:
@@ -243,7 +243,7 @@ class Samples:
             np.array(values),
             np.stack(replicates, axis=1),
             degrees=max(len(rounds) - 1, LEAST_DEGREES),
-            counting=self._counting(groups, values, rounds),
+            counting=self._counting(groups, values),
             seed=self.seed,
         )
 
@@ -288,9 +288,7 @@ class Samples:
         slopes: np.ndarray = np.clip(solved, 0, 1)
         return slopes
 
-    def _counting(
-        self, groups: list[list[int]], values: list[float], rounds: np.ndarray
-    ) -> np.ndarray:
+    def _counting(self, groups: list[list[int]], values: list[float]) -> np.ndarray:
         """Variance (arms,) that few rare events leave at the least, whatever the rounds say."""
         found = np.zeros(len(groups))
         total_u = float(self._u.sum())

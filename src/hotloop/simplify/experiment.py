@@ -37,8 +37,8 @@ from hotloop.simplify.arms import (
     replaced_in,
     second_arms,
 )
-from hotloop.simplify.blocks import BlockPlan, plan_blocks
 from hotloop.simplify.blame import raised_by
+from hotloop.simplify.blocks import BlockPlan, plan_blocks
 from hotloop.simplify.estimate import MIN_ROUNDS
 from hotloop.simplify.names import ALL_FREE, BASELINE, free_name, is_aa, is_free, only_name
 from hotloop.simplify.pilot import Pilot, Stretch, pilot_of, stretch_of
@@ -158,7 +158,7 @@ class Experiment:
         declared = max(loop.in_flight, settings.in_flight or 0)
         watchdog = Watchdog(self._board, LIMIT_SHARE * settings.budget)
         try:
-            yield from self._prepare(begin, declared)
+            yield from self._prepare(declared)
             yield from self._choose_blocks(declared)
             yield from self._rounds()
         except _OutOfTime:
@@ -173,7 +173,7 @@ class Experiment:
             record.missed_replays = sum(s.tape.missed for s in self._board.stages.values())
             self._leave_board()
 
-    def _prepare(self, begin: int, declared: int) -> Measurement[None]:
+    def _prepare(self, declared: int) -> Measurement[None]:
         """Everything before the first arm that differs from the baseline."""
         record, settings, board = self.record, self.settings, self._board
         record.warm_up = yield from self._hear(warm_up(self._now, WARM_UP_SHARE * settings.budget))
@@ -182,7 +182,10 @@ class Experiment:
         memory = settings.tape_memory * psutil.virtual_memory().available
         board.tape_bytes[0] = int(memory / max(1, len(board.stages)))
         now, budget_ns = self._now(), settings.budget * 1e9
-        deadline, enough = now + round(RECORD_SHARE * budget_ns), now + round(ENOUGH_SHARE * budget_ns)
+        deadline, enough = (
+            now + round(RECORD_SHARE * budget_ns),
+            now + round(ENOUGH_SHARE * budget_ns),
+        )
         yield from self._hear(
             record_stages(board, record, self._state_complete, deadline, enough, declared)
         )
@@ -261,7 +264,7 @@ class Experiment:
             left = [name for name in board.stages if name not in checked]
             if not left:
                 break
-            arm = Arm("checking", {name: CHECK for name in left}, rest=REAL)
+            arm = Arm("checking", dict.fromkeys(left, CHECK), rest=REAL)
             block = yield from self._ask(
                 Request(arm, iterations=1, phase="checking what the stages change")
             )
@@ -391,9 +394,7 @@ class Experiment:
                 paces = self._paces()
                 self._drop_arms()
                 if look == 0:
-                    self._live |= second_arms(
-                        self.record, set(self._live), paces, settings.faster
-                    )
+                    self._live |= second_arms(self.record, set(self._live), paces, settings.faster)
                 elif self._settled():
                     self.record.stopped_early = True
                     break
@@ -571,4 +572,3 @@ class Experiment:
 
     def _aa_holds(self) -> bool:
         return aa_test(self.record, self.settings.seed, self.settings.worth).holds
-

@@ -127,9 +127,26 @@ def _transient(rows: list[Stretch], block: int) -> tuple[int, int, float]:
     settled = float(np.median(late))
     spread = 1.4826 * float(np.median(np.abs(late - settled)))
     off = np.clip(typical[:half] - settled, -settled, 20 * settled)
+    if not _carries([row.durations_ns[:length] for row in rows]):
+        return 0, length, 0.0
     # What is carried over if the first k iterations are left out, for every k.
     carried = np.abs(np.append(np.cumsum(off[::-1])[::-1], 0.0))
     left = half - np.arange(half + 1)
     allowed = np.maximum(CARRIED * block * settled, 3 * spread * np.sqrt(left))
     end = int(np.argmax(carried <= allowed))
     return end, length, float(carried[0] / (max(block, 1) * settled)) if settled else 0.0
+
+
+def _carries(rows: list[np.ndarray]) -> bool:
+    """Whether every repetition begins off its later course, and all of them in one direction.
+
+    What other programs do to the durations differs from one repetition to the next.
+    """
+    sums = []
+    for row in rows:
+        half = len(row) // 2
+        settled = float(np.median(row[half:]))
+        sums.append(float((np.clip(row[:half], 0, 3 * settled) - settled).sum()))
+    mean, error = float(np.mean(sums)), float(np.std(sums, ddof=1)) / np.sqrt(len(sums))
+    same = all(each > 0 for each in sums) or all(each < 0 for each in sums)
+    return same and abs(mean) > 2 * error

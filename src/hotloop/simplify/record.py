@@ -70,7 +70,7 @@ class Record:
     block_settled: bool = True
     shortest_wait_ns: float = 0.0
     notices: list[str] = field(default_factory=list)
-    broken: list[dict[str, str]] = field(default_factory=list)  # promises: stage, what, remedy
+    broken: list[dict[str, Any]] = field(default_factory=list)  # promises of effects
     work: Work | None = None
     peaks: Peaks | None = None
     usable_cores: float = 1.0
@@ -260,7 +260,9 @@ class Record:
         plain = {
             name: value
             for name, value in self.__dict__.items()
-            if name not in skip and not hasattr(value, "__dataclass_fields__") and name not in ("stages", "kinds")
+            if name not in skip
+            and not hasattr(value, "__dataclass_fields__")
+            and name not in ("stages", "kinds")
         }
         return plain | {
             "stages": [asdict(stage) for stage in self.stages],
@@ -276,11 +278,12 @@ class Record:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The rows, a column each."""
-        wide = {"stage_ns": len(self.stages), "running_ns": len(self.stages)}
-        wide |= {"stage_calls": len(self.stages)}
-        wide |= {"rare_ns": len(self.kinds), "rare_events": len(self.kinds)}
+        wide = dict.fromkeys(("stage_ns", "running_ns", "stage_calls"), len(self.stages))
+        wide |= dict.fromkeys(("rare_ns", "rare_events"), len(self.kinds))
         return {
-            name: np.array(getattr(self, name)).reshape(len(self.ns), *([wide[name]] if name in wide else []))
+            name: np.array(getattr(self, name)).reshape(
+                len(self.ns), *([wide[name]] if name in wide else [])
+            )
             for name in _ROWS
         } | {"events": self.events}
 
@@ -300,8 +303,7 @@ class Record:
         record.peaks = Peaks(**facts["peaks"]) if facts.get("peaks") else None
         record.kinds = [Kind(**kind) for kind in facts["kinds"]]
         record.arms = {
-            name: Arm(name, {stage: REAL for stage in modes})
-            for name, modes in facts["arms"].items()
+            name: Arm(name, dict.fromkeys(modes, REAL)) for name, modes in facts["arms"].items()
         }
         for name in _ROWS:
             rows = arrays[name]

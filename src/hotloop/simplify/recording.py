@@ -75,6 +75,7 @@ def record_stages(
     broken = {
         of["stage"]: f"declared {board.stages[of['stage']].effect}, but it {of['what']}"
         for of in reversed(record.broken)
+        if of["blocks"]
     }
     elsewhere = beside(events, np.array(boundaries), current_lane(), threading.get_ident())
     for known in board.stages.values():
@@ -134,9 +135,9 @@ def _kinds(
     table = np.array(events, np.int64).reshape(-1, 4)
     kinds = []
     for stage in record.stages:
-        if record.concurrent and stage.cpu_share is not None and stage.cpu_share < 0.5:
-            if not stage.beside_main:
-                continue  # it may wait for other stages: how long depends on the arm
+        waits = stage.cpu_share is not None and stage.cpu_share < 0.5
+        if record.concurrent and waits and not stage.beside_main:
+            continue  # it may wait for other stages: how long depends on the arm
         took = (table[:, 2] - table[:, 1])[table[:, 0] == stage.index].astype(float)
         kinds.append(kind_of_stage(stage.name, stage.index, took, stage.calls_per_iteration))
     if record.concurrent:
