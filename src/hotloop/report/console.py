@@ -62,6 +62,9 @@ def print_simplify(console: Console, verdict: Verdict, run: Run) -> None:
     """Three lines: where the loop stands, what to fix next, what to leave; then the table."""
     for line in headline(verdict):
         console.print(line, highlight=False)
+    unknown = statements.unknown(verdict)
+    if unknown is not None:
+        console.print(f"[bold]unknown[/]  {_marked(unknown)}", highlight=False)
     console.print()
     console.print(_verdict_table(verdict))
     for pair in statements.pairs(verdict):

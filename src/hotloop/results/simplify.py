@@ -107,6 +107,9 @@ def measure_simplify(
         view=view,
         whole_process=whole_process,
     )
+    explained = experiment.explain(outcome.error) if outcome.error is not None else None
+    if explained is not None and outcome.error is not None:
+        outcome.error.add_note(explained)
     run = simplify_run(target_name(target), settings, experiment.record, outcome)
     return Ending(SimplifyResult(run), outcome.error)
 

@@ -132,6 +132,7 @@ class Experiment:
         """
         self.settings = settings
         self.record = Record(focus=sorted(focus), faster=list(settings.faster))
+        self.under_way: Arm | None = None  # the arm that is being tried
         self.may_extend = True  # whether a failed A/A may use what is left of the budget
         self._board = board
         self._now = board.clock.now_ns
@@ -447,6 +448,7 @@ class Experiment:
         arm = request.arm
         replaced = replaced_in(arm)
         self._rewind(replaced, phase)
+        self.under_way = arm
         try:
             block = yield from self._ask(request)
         except _OutOfTime:
@@ -456,8 +458,25 @@ class Experiment:
                 raise
             yield from self._blame(arm, error, request)
             return None
+        self.under_way = None
         self._look_for_mutations(replaced)
         return block
+
+    def explain(self, error: BaseException) -> str | None:
+        """What to know of an exception that ended a script in an arm with a replaced stage.
+
+        A function that is called for each iteration is tried again without the replay; a script
+        is gone.
+        """
+        arm = self.under_way
+        if arm is None or not replaced_in(arm) or not isinstance(error, Exception):
+            return None
+        names = " and ".join(replaced_in(arm))
+        return (
+            f"{raised_by(arm.name, error)}. In this block {names} returned what had been recorded "
+            "before, and the declared state had been put back at its start. If the script does not "
+            "raise this by itself, declare the stage effectful, or all that it changes as state"
+        )
 
     def _request(self, arm: Arm, length: int, phase: str) -> Request:
         # With queues, the first iterations eat what other arms had made: what they taught is

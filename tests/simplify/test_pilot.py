@@ -1,0 +1,164 @@
+"""What the pilot and the plan of blocks make of durations that are known by construction."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hotloop.loop.arm import Arm
+from hotloop.simplify.blocks import FEWEST_ROUNDS, plan_blocks
+from hotloop.simplify.names import BASELINE, aa_name, free_name, only_name
+from hotloop.simplify.pilot import REST_NUMBER, Stretch, pilot_of
+from hotloop.simplify.rare import (
+    REST,
+    kind_of_rest,
+    kind_of_stage,
+    longest_period,
+    rest_of_iterations,
+)
+from hotloop.simplify.record import Record
+
+MS = 1e6
+
+
+def stretch(durations_ms: list[float], **seen: dict[int, float]) -> Stretch:
+    return Stretch(
+        np.array(durations_ms) * MS,
+        seen.get("call_ns", {0: MS, REST_NUMBER: 0.0}),
+        seen.get("calls", {0: 1.0, 1: 1.0}),
+        0.0,
+    )
+
+
+def pilot(free: list[Stretch], base: list[Stretch], block: int = 50):  # type: ignore[no-untyped-def]
+    probe = free_name("train")
+    found = {(BASELINE, probe): free, (probe, BASELINE): base}
+    return pilot_of(found, {probe: "train"}, {"load": 0, "train": 1}, block)
+
+
+def test_a_hidden_queue_is_left_out_until_it_is_empty() -> None:
+    """Six items lie in the queue: a free stage takes them at once, then waits for each."""
+    free = [stretch([0.01] * 6 + [3.0] * 60) for _ in range(3)]
+    base = [stretch([4.0] * 60) for _ in range(3)]
+    found = pilot(free, base)
+    assert found.transient == 6
+    assert found.transient_base == 0
+    assert found.settled
+
+
+def test_cold_caches_after_a_switch_are_left_out() -> None:
+    base = [stretch([9.0, 6.0, 5.0] + [4.0] * 60) for _ in range(3)]
+    free = [stretch([2.0] * 60) for _ in range(3)]
+    assert pilot(free, base).transient_base == 3
+
+
+def test_a_queue_longer_than_the_stretch_is_not_settled() -> None:
+    free = [stretch([0.01] * 30 + [3.0] * 6) for _ in range(3)]
+    assert not pilot(free, [stretch([4.0] * 60)] * 3).settled
+
+
+@given(st.integers(0, 10_000))
+def test_noise_is_rarely_taken_for_a_transient(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = [stretch(list(4 + rng.normal(0, 0.2, 80))) for _ in range(6)]
+    found = pilot(rows[:3], rows[3:])
+    assert max(found.transient, found.transient_base) <= 40, "half of a stretch at the most"
+
+
+def test_a_burst_of_another_program_in_one_repetition_is_no_transient() -> None:
+    rows = [stretch([4.0] * 80) for _ in range(3)]
+    rows[1] = stretch([30.0] * 10 + [4.0] * 70)
+    assert pilot(rows, [stretch([4.0] * 80)] * 3).transient == 0
+
+
+def test_a_stage_that_waits_for_something_unseen_is_told() -> None:
+    """With training free, loading takes longer: it waits for a loader that is no stage."""
+    base = [stretch([4.0] * 40, call_ns={0: 0.1 * MS, REST_NUMBER: 0.0}) for _ in range(3)]
+    free = [stretch([3.0] * 40, call_ns={0: 2.9 * MS, REST_NUMBER: 0.0}) for _ in range(3)]
+    assert pilot(free, base).waits == ["load"]
+
+
+def test_waiting_outside_of_the_stages_is_told_too() -> None:
+    base = [stretch([4.0] * 40, call_ns={REST_NUMBER: 0.01 * MS}) for _ in range(3)]
+    free = [stretch([3.0] * 40, call_ns={REST_NUMBER: 2.9 * MS}) for _ in range(3)]
+    assert pilot(free, base).waits == [REST]
+
+
+def test_a_stage_that_stops_when_its_consumer_is_free_is_fed_by_it() -> None:
+    base = [stretch([4.0] * 40) for _ in range(3)]
+    free = [stretch([1.0] * 40, calls={0: 0.0, 1: 1.0}) for _ in range(3)]
+    assert pilot(free, base).feeds == {"train": ["load"]}
+
+
+# --- periods and rare work ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("every", [8, 20, 50, 200])
+def test_the_period_of_bursts_is_found(every: int) -> None:
+    durations = np.full(4000, 3.0)
+    durations[::every] = 53.0
+    assert longest_period(durations) == pytest.approx(every, abs=1)
+
+
+def test_the_longer_of_two_periods_counts() -> None:
+    durations = np.full(4000, 3.0)
+    durations[::10] += 4.0
+    durations[::100] += 90.0
+    assert longest_period(durations) == pytest.approx(100, abs=2)
+
+
+def test_rare_work_that_does_not_matter_has_no_period() -> None:
+    durations = np.full(4000, 3.0)
+    durations[::500] += 3.0
+    assert longest_period(durations) == 1
+    assert longest_period(np.array([1.0, 2.0])) == 1
+
+
+def test_what_a_block_had_beyond_the_common_calls() -> None:
+    kind = kind_of_stage("x", 0, np.array([1.0] * 19 + [51.0]), calls=1.0)
+    assert (kind.limit_ns, kind.common_ns, kind.irregular) == (3.0, 1.0, False)
+    spent, events = kind.of(np.array([1.0, 51.0, 33.0]), serial=True)
+    assert (spent, events) == (48.0 + 30.0, 2)
+    assert kind.of(np.array([1.0, 80.0]), serial=False) == (48.0, 1), "each counts as the mean one"
+
+
+def test_a_stage_that_runs_in_some_iterations_is_rare_work_itself() -> None:
+    kind = kind_of_stage("learn", 0, np.full(12, 4.0), calls=0.1)
+    assert kind.irregular
+    assert kind.of(np.full(3, 4.0), serial=True) == (12.0, 3)
+
+
+def test_the_rest_of_an_iteration_is_what_is_in_no_stage() -> None:
+    events = np.array([[0, 0, 4, 7], [1, 1, 3, 7], [0, 10, 13, 7], [2, 10, 20, 8]])
+    rest = rest_of_iterations(events, [0, 2], 7, np.array([0, 10]), np.array([10, 10]))
+    assert rest.tolist() == [6.0, 7.0], "inner stages and other lanes are not counted"
+    assert kind_of_rest(rest, 10.0).limit_ns == pytest.approx(3 * 6.5)
+
+
+# --- blocks ------------------------------------------------------------------------------------
+
+
+def arms() -> dict[str, Arm]:
+    names = [BASELINE, *(aa_name(k) for k in (1, 2, 3)), free_name("a"), free_name("b")]
+    names += [only_name("a"), only_name("b"), "free all"]
+    return {name: Arm(name) for name in names}
+
+
+def test_a_block_covers_two_periods_and_what_is_in_flight() -> None:
+    plan = plan_blocks(Record(period=30), arms(), 1 * MS, 60e9)
+    assert plan.length >= 60
+    assert len(plan.arms) == 9
+    assert plan_blocks(Record(in_flight=100), arms(), 1 * MS, 60e9).length >= 200
+
+
+def test_short_iterations_share_a_block() -> None:
+    assert plan_blocks(Record(), arms(), 0.01 * MS, 60e9).length * 0.01 * MS >= 10e6
+
+
+def test_a_short_budget_leaves_out_arms_that_say_less() -> None:
+    plan = plan_blocks(Record(period=50), arms(), 5 * MS, 30e9)
+    assert free_name("a") in plan.arms
+    assert aa_name(1) in plan.arms
+    assert only_name("a") not in plan.arms
+    rounds = 30e9 / (1.5 * plan.length * 5 * MS * len(plan.arms))
+    assert rounds >= FEWEST_ROUNDS - 1
