@@ -25,10 +25,10 @@ from hotloop.errors import TargetError
 from league.entry import Draws, Entry, Fixes
 
 REPLICAS = 2  # processes of each version: what differs from process to process is averaged
-BLOCK_S = 0.15  # at least
-DRAIN_S = 0.03  # at least
+BLOCK_S = 0.12  # at least
+DRAIN_S = 0.025  # at least
 WARM_UP_S = 0.4
-MIN_PAIRS = 8
+MIN_PAIRS = 12
 ANSWER_S = 60.0
 # A restless machine gets up to twice the time, until half of the interval is this small; what is
 # known much better than any prediction takes no more than half of it.
