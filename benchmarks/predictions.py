@@ -27,7 +27,7 @@ from league.process import append, read, run_alone
 
 RESULTS = Path("docs/benchmarks/predictions.jsonl")
 SET_UP_S = 60.0  # a process may take for imports and for making its loop
-TRUTH_OVERHEAD = 2.5  # a truth may take so many times its seconds: a restless machine, set-ups
+TRUTH_OVERHEAD = 3.0  # a truth may take so many times its seconds: a restless machine, set-ups
 
 
 def main() -> None:
@@ -43,6 +43,8 @@ def main() -> None:
     else:
         if not chosen.page_only:
             _play(chosen)
+        elif not read(chosen.results):
+            raise SystemExit(f"{chosen.results}: no results yet; run without --page-only")
         write(chosen.results, chosen.version, chosen.markdown)
 
 
@@ -50,7 +52,7 @@ def _options() -> argparse.Namespace:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--version", help="label of the method that predicts; default: the last")
     options.add_argument("--budget", type=float, default=60.0, help="seconds of an experiment")
-    options.add_argument("--seconds-truth", type=float, default=8.0, help="seconds of a truth")
+    options.add_argument("--seconds-truth", type=float, default=6.0, help="seconds of a truth")
     options.add_argument("--only", default="*", metavar="GLOB", help="names of loops")
     options.add_argument("--results", type=Path, default=RESULTS, help="where raw results go")
     options.add_argument("--markdown", type=Path, help="where the page goes")

@@ -69,9 +69,11 @@ class Entry:
     """A loop of the league.
 
     fixes: which stage is fixed, and how much of its work is then left.
-    period: after so many iterations the rare work has come round; blocks of a truth are whole
-    periods. drain: iterations that are not timed after a switch. every: iterations between two
-    rare events, on average. rare_s: what one costs more than an ordinary call.
+    period: after so many iterations the rare work has come round. Blocks of a truth are whole
+    periods, and so are the strata of its `Draws`; 1 where draws must be independent.
+    drain: iterations that are not timed after a switch.
+    every: iterations between two rare events, on average; 0 where there are none.
+    rare_s: seconds that a rare event takes longer than an ordinary call.
     needs: modules that are imported before the versions of a truth are made; compiles: whether the
     loop is made once before them, so that what it compiles is compiled once.
     slow: how much longer than usual a truth is measured.

@@ -71,31 +71,7 @@ def same_array(fixes: Fixes, draws: Draws) -> Iterator[Loop]:
     yield Loop(body=body, name="memory-same")
 
 
-@contextmanager
-def makes_arrays(fixes: Fixes, draws: Draws) -> Iterator[Loop]:
-    """A new array of 8 MiB in every iteration, which the next stage reads twice."""
-    rng = np.random.default_rng(draws.seed())
-    source = rng.random(MIB)
-    ready = source * 2.0
-
-    def make() -> np.ndarray:
-        return source * 2.0 if fixes["make"] else ready
-
-    def use(batch: np.ndarray) -> float:
-        count = fixes.count("use", MIB)
-        return float(batch[:count].sum() + batch[:count].max())
-
-    make_stage, use_stage = stage("make", make, effect="pure"), stage("use", use, effect="pure")
-
-    def body() -> int:
-        use_stage(make_stage())
-        return 1
-
-    yield Loop(body=body, name="memory-new")
-
-
 LOOPS = {
     "memory-three": Entry(three_arrays, "memory", (("fill", 0.0), ("mix", 0.5))),
     "memory-same": Entry(same_array, "memory", (("mean", 0.0), ("sweep", 0.5))),
-    "memory-new": Entry(makes_arrays, "memory", (("make", 0.0), ("use", 0.5))),
 }

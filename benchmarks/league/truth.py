@@ -25,13 +25,15 @@ from hotloop.errors import TargetError
 from league.entry import Draws, Entry, Fixes
 
 REPLICAS = 2  # processes of each version: what differs from process to process is averaged
-BLOCK_S = 0.15  # at least
-DRAIN_S = 0.03  # at least
+BLOCK_S = 0.12  # at least
+DRAIN_S = 0.025  # at least
 WARM_UP_S = 0.4
-MIN_PAIRS = 8
+MIN_PAIRS = 12
 ANSWER_S = 60.0
-# A restless machine gets up to twice the time, until half of the interval is this small.
+# A restless machine gets up to twice the time, until half of the interval is this small; what is
+# known much better than any prediction takes no more than half of it.
 GOOD_HALF_WIDTH, MOST_TIME = 0.015, 2.0
+FINE_HALF_WIDTH, LEAST_TIME = 0.003, 0.5
 
 
 @dataclass(frozen=True)
@@ -104,12 +106,12 @@ def _per_unit(rows: list[tuple[Taken, Taken]]) -> np.ndarray:
 
 
 def _enough(rows: list[tuple[Taken, Taken]], spent_s: float, planned_s: float) -> bool:
-    if len(rows) < MIN_PAIRS or spent_s < planned_s:
+    if len(rows) < MIN_PAIRS or spent_s < LEAST_TIME * planned_s:
         return False
-    if spent_s >= MOST_TIME * planned_s:
-        return True
     _, half = paired_gain(*_per_unit(rows).T)
-    return half <= GOOD_HALF_WIDTH
+    if spent_s < planned_s:
+        return half <= FINE_HALF_WIDTH
+    return half <= GOOD_HALF_WIDTH or spent_s >= MOST_TIME * planned_s
 
 
 def paired_gain(old: np.ndarray, new: np.ndarray) -> tuple[float, float]:
