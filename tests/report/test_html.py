@@ -15,6 +15,7 @@ from rich.text import Text
 
 from hotloop.benchmark.noise import Interval
 from hotloop.benchmark.summary import Unknown, summarize
+from hotloop.benchmark.warmup import WarmUp
 from hotloop.errors import RunError
 from hotloop.loop.arm import Arm
 from hotloop.loop.run import Run, load
@@ -25,9 +26,9 @@ from hotloop.report.charts.timeline import Lane, Span, timeline
 from hotloop.report.console import headline, print_benchmark, print_compared
 from hotloop.report.html import render, write_html
 from hotloop.report.numbers import rate, times
-from hotloop.simplify.arms import ALL_FREE, BASELINE, aa_name, free_name, only_name
 from hotloop.simplify.ceilings import Rung
 from hotloop.simplify.experiment import SimplifySettings
+from hotloop.simplify.names import ALL_FREE, BASELINE, aa_name, free_name, only_name
 from hotloop.simplify.record import Record, StageFacts
 from hotloop.simplify.verdict import judge_run
 
@@ -132,7 +133,9 @@ def simplify_run(*, restless: bool = False, rounds: int = 24, ladder: bool = Tru
     times_ms |= {free_name("act"): 4.0, free_name("update"): 7.0}
     if ladder:
         times_ms |= {only_name("act"): 7.0, only_name("update"): 4.0, ALL_FREE: 1.0}
-    record = Record(unit="env steps", units_per_iteration=64.0, seconds=3.0, usable_cores=2.0)
+    record = Record(
+        unit="env steps", seconds=3.0, usable_cores=2.0, warm_up=WarmUp(0.01), kinds=[]
+    )
     record.arms = {name: Arm(name) for name in times_ms}
     record.stages = [
         StageFacts(
@@ -162,10 +165,19 @@ def simplify_run(*, restless: bool = False, rounds: int = 24, ladder: bool = Tru
             record.arm_of.append(k)
             record.round_of.append(number)
             record.ns.append(ms * MS * noise.normal(1, 0.01))
+            record.units.append(64.0)
+            record.iterations.append(1)
             record.delayed_ns.append(0.0)
-            record.cpu_ns.append(0)
+            for column in (record.cpu_ns, record.process_cpu_ns, record.stolen_ns):
+                column.append(0)
             record.switches.append(0)
             record.pressure_us.append(0)
+            stages = np.array([stage.ns_per_iteration for stage in record.stages])
+            record.stage_ns.append(stages)
+            record.running_ns.append(stages)
+            record.stage_calls.append(np.ones(len(stages)))
+            record.rare_ns.append(np.zeros(0))
+            record.rare_events.append(np.zeros(0))
     events = []
     for s in range(0, 50 * MS, 10 * MS):
         events += [(0, s, s + 6 * MS, 7), (1, s + 6 * MS, s + 9 * MS, 7)]

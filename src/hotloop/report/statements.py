@@ -266,6 +266,8 @@ def _nothing(verdict: Verdict) -> Sentence:
             words += ["; not clear yet: ", *_listed(unclear), " (a larger --budget tells)"]
         return words
     reasons = {row.not_replaced or "too few rounds" for row in verdict.rows}
+    if not reasons:
+        return ["not known: no stage was seen in the time that there was"]
     return [
         "not known: no stage could be replaced, so no gain was measured. ",
         f'{_any(reasons).capitalize()}. Declare effect="pure" or, with the loop’s state, ',

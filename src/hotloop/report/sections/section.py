@@ -71,7 +71,7 @@ class Section:
             ("command", str(self.run.host.get("command", ""))),
             ("date", str(self.run.host.get("date", ""))),
             ("machine", describe(self.run.host)),
-            *((name, str(value)) for name, value in self.run.settings.items()),
+            *((name, _as_text(value)) for name, value in self.run.settings.items()),
         ]
 
 
@@ -133,3 +133,10 @@ def _word(word: str | Name | Amount) -> Markup:
     if isinstance(word, Amount):
         return measure(word.value, word.form)
     return Markup("{}").format(word)
+
+
+def _as_text(value: object) -> str:
+    """A setting as it is shown: the same before and after it was saved."""
+    if isinstance(value, list | tuple):
+        return ", ".join(str(item) for item in value)
+    return str(value)
