@@ -86,7 +86,7 @@ def test_what_was_written_into_is_undone_also_when_replay_went_round() -> None:
     assert all((entry.working == 1).all() for entry in tape.entries)
 
 
-# --- one word for an arm ---------------------------------------------------------------------------
+# --- one word for an arm -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", [WAIT(2), DELAY(0.05), WAIT(19181.9), Mode(Kind.FREE)])
@@ -126,7 +126,7 @@ def test_no_wait_is_longer_than_the_board_allows() -> None:
     assert clock.now_ns() - start == 3_000_000
 
 
-# --- burning -----------------------------------------------------------------------------------
+# --- burning -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("releases", [True, False])

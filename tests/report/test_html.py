@@ -133,9 +133,7 @@ def simplify_run(*, restless: bool = False, rounds: int = 24, ladder: bool = Tru
     times_ms |= {free_name("act"): 4.0, free_name("update"): 7.0}
     if ladder:
         times_ms |= {only_name("act"): 7.0, only_name("update"): 4.0, ALL_FREE: 1.0}
-    record = Record(
-        unit="env steps", seconds=3.0, usable_cores=2.0, warm_up=WarmUp(0.01), kinds=[]
-    )
+    record = Record(unit="env steps", seconds=3.0, usable_cores=2.0, warm_up=WarmUp(0.01), kinds=[])
     record.arms = {name: Arm(name) for name in times_ms}
     record.stages = [
         StageFacts(

@@ -320,8 +320,8 @@ class _Judging:
             for how in ("burn", "wait"):
                 arm = faster_name(stage.name, how, k)
                 if self.samples.has(arm, free, BASELINE):
-                    found[k] = self._widened(self.samples.if_faster(free, arm, number, k))
-                    used = how
+                    tried = self._widened(self.samples.if_faster(free, arm, number, k))
+                    found[k], used = _at_most(tried, gain), how
             if isinstance(found[k], Unknown) and isinstance(gain, Interval):
                 # Where calls follow each other, a part of a stage saves that part of its time.
                 part = 1 - 1 / k
@@ -335,6 +335,14 @@ class _Judging:
         """A gain with what equal arms are known to differ by."""
         shift = self.aa.shift
         return Interval(gain.value, gain.low - shift, gain.high + shift)
+
+
+def _at_most(part: Interval, whole: Interval | Unknown) -> Interval:
+    """A gain of a faster stage, which is not more than that of the free one in all its rounds."""
+    if isinstance(whole, Unknown):
+        return part
+    high = min(part.high, max(whole.high, 0.0))
+    return Interval(min(part.value, whole.value), min(part.low, high), high)
 
 
 def _call(
