@@ -16,6 +16,7 @@ import pytest
 
 from hotloop.envs.process import ProcessVectorEnv
 from hotloop.envs.synthetic import synthetic_fns
+from support.wait import DEADLINE_S, wait_until
 
 DRIVER = """
 import os, signal, sys, time
@@ -24,7 +25,8 @@ from hotloop.envs.process import ProcessVectorEnv
 from hotloop.envs.synthetic import Failure, SyntheticSettings, synthetic_fns
 
 def make(context="fork", failure=None, **kwargs):
-    failures = () if failure is None else (Failure(failure, 3, env_id=0),)
+    marker = os.path.join(os.path.dirname(__file__), "failed")
+    failures = () if failure is None else (Failure(failure, 3, env_id=0, once_marker=marker),)
     fns = synthetic_fns(4, SyntheticSettings(failures=failures))
     envs = ProcessVectorEnv(fns, num_workers=2, context=context, **kwargs)
     envs.reset(seed=0)
@@ -55,11 +57,8 @@ def alive(pids):
     return found
 
 
-def expect_gone(pids, seconds=5.0):
-    end = time.monotonic() + seconds
-    while alive(pids):
-        assert time.monotonic() < end, f"still there: {alive(pids)}"
-        time.sleep(0.02)
+def expect_gone(pids):
+    wait_until(lambda: not alive(pids), f"the end of {pids}")
 
 
 @pytest.fixture
@@ -107,14 +106,14 @@ def test_a_killed_driver(driver, context):
 
 
 @pytest.mark.parametrize("thread", [False, True])
-def test_a_killed_driver_whose_env_hangs(driver, thread):
+def test_a_killed_driver_whose_env_hangs(driver, thread, tmp_path):
     begin = "work(make(failure='hang'))"
     if thread:
         begin = (
             "import threading; threading.Thread(target=lambda: work(make(failure='hang'))).start()"
         )
     process, pids = driver(begin)
-    time.sleep(0.1)
+    wait_until((tmp_path / "failed").exists, "env 0 hangs")
     process.kill()
     process.wait()
     expect_gone(pids)
@@ -124,7 +123,7 @@ def test_ctrl_c_reaches_the_whole_group(driver):
     process, pids = driver("work(make())")
     time.sleep(0.1)
     os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=10)
+    _, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == -signal.SIGINT
     assert err.rstrip().endswith("KeyboardInterrupt")
     assert err.count("Traceback") == 1, err  # none of the workers'
@@ -147,14 +146,14 @@ def test_ctrl_c_reaches_the_whole_group(driver):
 @pytest.mark.parametrize("daemon", [True, False])
 def test_a_driver_that_ends_by_itself(driver, ending, daemon):
     process, pids = driver(f"envs = make(daemon={daemon})\n{ending}")
-    _, err = process.communicate(timeout=10)
+    _, err = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, err) == (7, "")
     expect_gone(pids)
 
 
 def test_an_error_in_the_driver(driver):
     process, pids = driver("envs = make()\nraise ValueError('of its own')")
-    _, err = process.communicate(timeout=10)
+    _, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 1
     assert err.rstrip().endswith("ValueError: of its own")
     expect_gone(pids)
@@ -176,7 +175,7 @@ def test_a_forked_childs_end_does_not_end_its_parents_workers(driver, ending):
         sys.exit(7)
         """
     )
-    _, err = process.communicate(timeout=10)
+    _, err = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, err) == (7, "")
     expect_gone(pids)
 
