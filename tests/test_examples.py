@@ -26,8 +26,6 @@ sys.exit(main())
 """
 STEADY = 2
 
-pytestmark = pytest.mark.timeout(DEADLINE_S + 60)
-
 
 def commands() -> list[tuple[str, str]]:
     """(verb, target) of every hotloop command in the examples' first lines."""

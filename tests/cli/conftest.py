@@ -15,9 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from support.wait import DEADLINE_S, PATIENCE_S, wait_until
+
 TARGETS = Path(__file__).parent / "targets"
 COMMAND = str(Path(sys.executable).parent / "hotloop")
-DEADLINE_S = 60.0
 # The command in a session of its own, with its standard input as the controlling terminal.
 ON_ITS_TERMINAL = """
 import fcntl, os, sys, termios
@@ -67,15 +68,6 @@ def run_command(
     return Ended(done.returncode, done.stdout or "", done.stderr)
 
 
-def wait_until(holds: Callable[[], bool], what: str, seconds: float = DEADLINE_S) -> None:
-    """Poll until something holds. Raises: TimeoutError, saying what does not."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        if time.monotonic() > deadline:
-            raise TimeoutError(what)
-        time.sleep(0.02)
-
-
 class Started:
     """A command that runs while the test goes on; what it prints goes to files."""
 
@@ -103,12 +95,12 @@ class Started:
 
     def end(self) -> Ended:
         """Wait for its end. Raises: subprocess.TimeoutExpired if it hangs."""
-        code = self.process.wait(20)
+        code = self.process.wait(DEADLINE_S)
         return Ended(code, (self.cwd / "stdout").read_text(), (self.cwd / "stderr").read_text())
 
     def alive(self) -> list[psutil.Process]:
         """The noted processes that still run, once those that are ending have had their time."""
-        _, alive = psutil.wait_procs(self.children, timeout=5)
+        _, alive = psutil.wait_procs(self.children, timeout=PATIENCE_S)
         return [child for child in alive if child.status() != psutil.STATUS_ZOMBIE]
 
     def clean_up(self) -> None:
@@ -120,7 +112,7 @@ class Started:
         for child in self.children:
             if child.is_running():
                 child.kill()
-        psutil.wait_procs(self.children, timeout=5)
+        psutil.wait_procs(self.children, timeout=PATIENCE_S)
         self._out.close()
         self._err.close()
 

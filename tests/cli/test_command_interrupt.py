@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from hotloop.loop.run import load
+from support.wait import DEADLINE_S, PATIENCE_S, wait_until
 
 INTERRUPTED = 130
 # A warm-up that ends soon, and a measurement that does not.
@@ -17,7 +18,7 @@ ENDLESSLY = ("--seconds", "1", "--iterations", 10**9)
 SHARED = Path("/dev/shm")
 
 
-def segments_left(project: Path, patience_s: float = 10) -> list[str]:
+def segments_left(project: Path, patience_s: float = PATIENCE_S) -> list[str]:
     """The loop's own segments, and anything of ours, that stay in shared memory."""
     listed = project / "segments"
     own = listed.read_text().split() if listed.exists() else []
@@ -97,7 +98,7 @@ def test_workers_are_ended_silently_when_all_went_well(hotloop: Callable, projec
     assert done.code == 0
     pids = [int(pid) for pid in (project / "pids").read_text().split()]
     assert len(pids) == 3
-    assert not any(psutil.pid_exists(pid) for pid in pids)
+    wait_until(lambda: not any(map(psutil.pid_exists, pids)), "the loop's processes are gone")
     assert "Traceback" not in done.err
 
 
@@ -147,7 +148,7 @@ def test_nothing_is_left_in_shared_memory_when_the_command_is_killed(
     command = start("benchmark", "worker_loops.py:with_shared_memory", *ENDLESSLY, cwd=project)
     command.wait_for("measuring")
     command.process.kill()
-    command.process.wait(20)
+    command.process.wait(DEADLINE_S)
     assert segments_left(project) == []
 
 
@@ -207,7 +208,7 @@ def test_the_terminal_is_itself_again(
     assert terminal.screen.rfind(b"\x1b[?25h") > terminal.screen.rfind(b"\x1b[?25l")
     assert b"\x1b[?1049h" not in terminal.screen  # what was on the screen stays there
     assert terminal.settings_now() == terminal.settings
-    _, alive = psutil.wait_procs(children, timeout=5)
+    _, alive = psutil.wait_procs(children, timeout=PATIENCE_S)
     assert alive == []
     check_partial(project, "duration_ns")
 

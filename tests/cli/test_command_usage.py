@@ -14,7 +14,7 @@ VERBS = ("benchmark", "simplify", "train", "simulate", "calibrate", "report", "d
 def modules_loaded_by(code: str) -> set[str]:
     script = f"{code}\nimport sys\nprint('\\n', *sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=100
     )
     return set(done.stdout.splitlines()[-1].split())
 
@@ -94,11 +94,8 @@ def test_wrong_options_exit_with_2_and_leave_no_trace(
 
 @pytest.mark.parametrize("seconds", ["nan", "-1", "0"])
 def test_a_time_that_is_none_is_wrong_usage(hotloop: Callable, project: Path, seconds: str) -> None:
-    # Without a limit a measurement of nan seconds would go on for ever.
-    limit = ("timeout", "--signal=KILL", "6")
-    done = hotloop(
-        "benchmark", "loops.py:two_stages", f"--seconds={seconds}", cwd=project, before=limit
-    )
+    # A measurement of nan seconds would go on for ever, and be ended as one that hangs.
+    done = hotloop("benchmark", "loops.py:two_stages", f"--seconds={seconds}", cwd=project)
     assert done.code == 2
     assert "seconds" in done.err
 

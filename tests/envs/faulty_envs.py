@@ -204,12 +204,13 @@ class ClosesOnce(Sound):
 
 class LeavesThread(Sound):
     def __init__(self):
-        threading.Thread(target=time.sleep, args=(4,), name="left over", daemon=True).start()
+        self.end = threading.Event()  # which is the test's to set
+        threading.Thread(target=self.end.wait, name="left over", daemon=True).start()
 
 
 class LeavesProcess(Sound):
     def __init__(self):
-        self.child = subprocess.Popen(["sleep", "4"])
+        self.child = subprocess.Popen(["sleep", "600"])  # which is the test's to kill
 
 
 class UndeclaredMode(Sound):

@@ -167,7 +167,10 @@ def test_an_env_without_an_end_is_told():
 
 @pytest.mark.parametrize(
     ("make", "got"),
-    [(faulty.LeavesThread, "thread 'left over'"), (faulty.LeavesProcess, r"process \d+ \(sleep 4")],
+    [
+        (faulty.LeavesThread, "thread 'left over'"),
+        (faulty.LeavesProcess, r"process \d+ \(sleep 600"),
+    ],
 )
 def test_what_close_leaves_behind_is_named(make, got, monkeypatch):
     monkeypatch.setattr(lifecycle, "GRACE_S", 0.05)
@@ -177,28 +180,33 @@ def test_what_close_leaves_behind_is_named(make, got, monkeypatch):
         made.append(make())
         return made[-1]
 
-    report = look(make_and_keep)
-    for env in made:
-        if make is faulty.LeavesProcess:
-            env.child.kill()
-            env.child.wait()
+    try:
+        report = look(make_and_keep)
+    finally:
+        for env in made:
+            if make is faulty.LeavesProcess:
+                env.child.kill()
+                env.child.wait()
+            else:
+                env.end.set()
     assert names(report.failures) == {"leaks"}, str(report)
     assert re.search(got, report.failures[0].got), report.failures[0].got
 
 
 @pytest.mark.parametrize(
-    ("make", "got"),
+    ("make", "timeout_s", "got"),
     [
-        (faulty.DiesBeforeReset, "a step before the reset: the process died, exit code 9"),
+        (faulty.DiesBeforeReset, 100, "a step before the reset: the process died, exit code 9"),
         pytest.param(
             faulty.HangsAfterEnd,
-            "steps after the end: no end within 8 s",
+            20,  # the process has to start before
+            "steps after the end: no end within 20 s",
             marks=pytest.mark.slow,
         ),
     ],
 )
-def test_a_crash_outside_of_an_episode_is_survived_and_named(make, got):
-    report = look(make, ConformanceSettings(steps=20, max_steps=100, timeout_s=8))
+def test_a_crash_outside_of_an_episode_is_survived_and_named(make, timeout_s, got):
+    report = look(make, ConformanceSettings(steps=20, max_steps=100, timeout_s=timeout_s))
     assert names(report.failures) == {"misuse"}, str(report)
     assert report.failures[0].got == got
 

@@ -1,8 +1,10 @@
 """Nothing is left behind: no process, no shared memory, no descriptor, however the driver ends."""
 
+import contextlib
 import gc
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ import pytest
 
 from hotloop.envs.process import ProcessVectorEnv
 from hotloop.envs.synthetic import synthetic_fns
+from support.wait import DEADLINE_S, wait_until
 
 DRIVER = """
 import os, signal, sys, time
@@ -24,7 +27,8 @@ from hotloop.envs.process import ProcessVectorEnv
 from hotloop.envs.synthetic import Failure, SyntheticSettings, synthetic_fns
 
 def make(context="fork", failure=None, **kwargs):
-    failures = () if failure is None else (Failure(failure, 3, env_id=0),)
+    marker = os.path.join(os.path.dirname(__file__), "failed")
+    failures = () if failure is None else (Failure(failure, 3, env_id=0, once_marker=marker),)
     fns = synthetic_fns(4, SyntheticSettings(failures=failures))
     envs = ProcessVectorEnv(fns, num_workers=2, context=context, **kwargs)
     envs.reset(seed=0)
@@ -39,9 +43,14 @@ def work(envs):
 
 
 def shared_memory():
-    return (
-        {path.name for path in Path("/dev/shm").iterdir()} if Path("/dev/shm").exists() else set()
-    )
+    """Names of shared memory, but for what other processes use: those of another program's."""
+    used = set()
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):  # it has ended, or is not ours to look into
+            if int(maps.parent.name) != os.getpid():
+                used |= set(re.findall(r"/dev/shm/(\S+)", maps.read_text()))
+    found = Path("/dev/shm").iterdir() if Path("/dev/shm").exists() else ()
+    return {path.name for path in found} - used
 
 
 def alive(pids):
@@ -55,11 +64,8 @@ def alive(pids):
     return found
 
 
-def expect_gone(pids, seconds=5.0):
-    end = time.monotonic() + seconds
-    while alive(pids):
-        assert time.monotonic() < end, f"still there: {alive(pids)}"
-        time.sleep(0.02)
+def expect_gone(pids):
+    wait_until(lambda: not alive(pids), f"the end of {pids}")
 
 
 @pytest.fixture
@@ -89,7 +95,7 @@ def driver(tmp_path):
         process.communicate()
         for pid in alive(pids):
             os.kill(pid, signal.SIGKILL)
-    assert shared_memory() <= before
+    wait_until(lambda: shared_memory() <= before, "no shared memory is left")
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
@@ -107,14 +113,14 @@ def test_a_killed_driver(driver, context):
 
 
 @pytest.mark.parametrize("thread", [False, True])
-def test_a_killed_driver_whose_env_hangs(driver, thread):
+def test_a_killed_driver_whose_env_hangs(driver, thread, tmp_path):
     begin = "work(make(failure='hang'))"
     if thread:
         begin = (
             "import threading; threading.Thread(target=lambda: work(make(failure='hang'))).start()"
         )
     process, pids = driver(begin)
-    time.sleep(0.1)
+    wait_until((tmp_path / "failed").exists, "env 0 hangs")
     process.kill()
     process.wait()
     expect_gone(pids)
@@ -124,7 +130,7 @@ def test_ctrl_c_reaches_the_whole_group(driver):
     process, pids = driver("work(make())")
     time.sleep(0.1)
     os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=10)
+    _, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == -signal.SIGINT
     assert err.rstrip().endswith("KeyboardInterrupt")
     assert err.count("Traceback") == 1, err  # none of the workers'
@@ -147,14 +153,14 @@ def test_ctrl_c_reaches_the_whole_group(driver):
 @pytest.mark.parametrize("daemon", [True, False])
 def test_a_driver_that_ends_by_itself(driver, ending, daemon):
     process, pids = driver(f"envs = make(daemon={daemon})\n{ending}")
-    _, err = process.communicate(timeout=10)
+    _, err = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, err) == (7, "")
     expect_gone(pids)
 
 
 def test_an_error_in_the_driver(driver):
     process, pids = driver("envs = make()\nraise ValueError('of its own')")
-    _, err = process.communicate(timeout=10)
+    _, err = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 1
     assert err.rstrip().endswith("ValueError: of its own")
     expect_gone(pids)
@@ -176,7 +182,7 @@ def test_a_forked_childs_end_does_not_end_its_parents_workers(driver, ending):
         sys.exit(7)
         """
     )
-    _, err = process.communicate(timeout=10)
+    _, err = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, err) == (7, "")
     expect_gone(pids)
 

@@ -6,16 +6,19 @@ import signal
 import threading
 import time
 from functools import partial
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
 import pytest
+from gated_envs import Gated
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from sampled_envs import Sampled, Words
 from trees import assert_same
 
 import hotloop.envs.crew as crew
+import hotloop.envs.process as engine
 from hotloop.envs.process import ProcessVectorEnv
 from hotloop.envs.serial import SerialVectorEnv
 from hotloop.envs.synthetic import (
@@ -27,6 +30,7 @@ from hotloop.envs.synthetic import (
     synthetic_fns,
 )
 from hotloop.errors import StateError, WorkerError
+from support.wait import wait_until
 
 MODES = list(AutoresetMode)
 DEATHS = ["kill", "segfault", "exit"]
@@ -183,7 +187,7 @@ def test_an_info_that_cannot_be_sent_is_named(pool):
 
 
 @pytest.mark.parametrize("batch_size", [None, 1])
-def test_messages_larger_than_any_buffer(pool, batch_size):
+def test_messages_larger_than_any_buffer(pool, batch_size, monkeypatch):
     big = np.arange(700_000.0)  # 5.6 MB of each env
     envs = pool([partial(Tells, big)] * 4, batch_size=batch_size)
     envs.reset(seed=0)
@@ -198,10 +202,18 @@ def test_messages_larger_than_any_buffer(pool, batch_size):
         assert all(np.array_equal(row, big) for row in rows)
     assert all(np.array_equal(row, big) for row in envs.get_attr("what"))
     envs.set_attr("what", big[::-1].copy())
+    monkeypatch.setattr(crew, "CLOSE_S", 1000.0)
     envs.send(ZEROS, np.arange(4))  # closing while they tell it
-    start = time.monotonic()
+    processes = [member.process for member in envs._crew.members]
+    kill, ended = envs._crew.kill, []
+
+    def noted():
+        ended.extend(process.exitcode for process in processes)
+        kill()
+
+    monkeypatch.setattr(envs._crew, "kill", noted)
     envs.close()
-    assert time.monotonic() - start < crew.CLOSE_S
+    assert ended == [0, 0], "they came to their end by themselves"
 
 
 # --- deaths --------------------------------------------------------------------------------------
@@ -370,24 +382,24 @@ def test_a_death_is_noticed_while_others_keep_the_driver_busy(pool, monkeypatch)
     envs = pool(synthetic_fns(2), batch_size=1)
     envs.async_reset(seed=0)
     os.kill(envs._crew.members[0].process.pid, signal.SIGKILL)
-    end, seen = time.monotonic() + 10, set()
-    while len(seen) < 2 and time.monotonic() < end:
+    seen = set()
+    while seen != {0, 1}:  # without an end where the death goes unnoticed
         ids = envs.recv()[4]["env_id"]
         seen |= set(ids.tolist())
         if 0 not in seen:
             envs.send(np.zeros(1, np.int64), ids)
-    assert seen == {0, 1}
+    assert envs._crew.members[0].restarts == 1
 
 
 class LeavesChild(SyntheticEnv):
-    """Forks a process that holds all that the worker has open."""
+    """Forks a process that holds all that the worker has open, until it is killed."""
 
     def reset(self, **kwargs):
         if not hasattr(self, "child"):
             self.child = os.fork()
             if self.child == 0:
-                time.sleep(3)
-                os._exit(0)
+                while True:
+                    time.sleep(3600)
         return super().reset(**kwargs)
 
 
@@ -395,23 +407,56 @@ def test_a_death_is_noticed_where_an_envs_child_lives_on(pool, monkeypatch):
     monkeypatch.setattr(crew, "LOOK_S", 0.05)
     envs = pool([LeavesChild], 1)
     envs.reset(seed=0)
-    child = envs.get_attr("child")[0]
-    os.kill(envs._crew.members[0].process.pid, signal.SIGKILL)
-    start = time.monotonic()
-    assert lost_rows(envs.step(ZEROS[:1])) == [0]
-    assert time.monotonic() - start < 2.5
-    children = [child, envs.get_attr("child")[0]]
-    envs.close()
-    for pid in children:
-        os.kill(pid, signal.SIGKILL)
+    children = envs.get_attr("child")
+    try:
+        os.kill(envs._crew.members[0].process.pid, signal.SIGKILL)
+        # The first child lives: a wait for its end would never come back.
+        assert lost_rows(envs.step(ZEROS[:1])) == [0]
+        children += envs.get_attr("child")
+        envs.close()
+    finally:
+        for pid in children:
+            os.kill(pid, signal.SIGKILL)
 
 
 # --- hangs ---------------------------------------------------------------------------------------
 
 
+TIMEOUT_S = 100.0
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The driver's clock, which stands still until `now_s` is set: nobody is too slow for it."""
+    clock = SimpleNamespace(now_s=0.0, monotonic=lambda: clock.now_s)
+    monkeypatch.setattr(crew, "time", clock)
+    monkeypatch.setattr(engine, "time", clock)
+    monkeypatch.setattr(crew, "LOOK_S", 0.01)
+    return clock
+
+
+@pytest.fixture
+def hanging(failing, clock, tmp_path):
+    """As `failing`, of a hang; the time is up once env 0 hangs and the other worker is done."""
+
+    def make(**kwargs):
+        envs = failing("hang", timeout_s=TIMEOUT_S, **kwargs)
+        marker, other = tmp_path / "failed", envs._crew.members[1]
+
+        def monotonic():
+            if marker.exists() and not envs._under_way(other):
+                clock.now_s = 1.01 * TIMEOUT_S
+            return clock.now_s
+
+        clock.monotonic = monotonic
+        return envs
+
+    return make
+
+
 @pytest.mark.parametrize("mode", MODES)
-def test_a_worker_that_hangs_in_a_step(failing, mode):
-    envs = failing("hang", timeout_s=0.3, autoreset_mode=mode)
+def test_a_worker_that_hangs_in_a_step(hanging, mode):
+    envs = hanging(autoreset_mode=mode)
     envs.reset(seed=0)
     lost = []
     for _ in range(5):
@@ -422,11 +467,11 @@ def test_a_worker_that_hangs_in_a_step(failing, mode):
     assert lost == [[], [], [0, 1], [], []]
 
 
-def test_a_worker_that_hangs_in_a_reset(failing):
-    envs = failing("hang", at=1, call="reset", timeout_s=0.3)
+def test_a_worker_that_hangs_in_a_reset(hanging):
+    envs = hanging(at=1, call="reset")
     plain = SerialVectorEnv(synthetic_fns(4))
     assert_same(envs.reset(seed=3), plain.reset(seed=3))
-    assert envs._crew.members[0].restarts == 1
+    assert [member.restarts for member in envs._crew.members] == [1, 0]
     plain.close()
 
 
@@ -448,31 +493,67 @@ def test_a_worker_that_hangs_while_it_makes_its_envs(monkeypatch):
         ProcessVectorEnv([partial(time.sleep, 60)], num_workers=1, timeout_s=0.2)
 
 
-def test_a_driver_that_takes_its_time_is_no_hang(pool):
-    envs = pool(synthetic_fns(2), timeout_s=0.2, batch_size=1)
+def await_rest(envs):
+    """Wait until every worker has done what it had to."""
+
+    def done():
+        return all(
+            member.end.stepped[0] - member.stepped == len(envs._under_way(member))
+            for member in envs._crew.members
+        )
+
+    wait_until(done, "the workers come to rest")
+
+
+def test_a_driver_that_takes_its_time_is_no_hang(pool, clock):
+    envs = pool(synthetic_fns(2), timeout_s=TIMEOUT_S, batch_size=1)
     envs.async_reset(seed=0)
     for _ in range(3):
-        time.sleep(0.4)
+        await_rest(envs)
+        clock.now_s += 2 * TIMEOUT_S
         ids = envs.recv()[4]["env_id"]
         envs.send(np.zeros(1, np.int64), ids)
+    assert [member.restarts for member in envs._crew.members] == [0, 0]
+
+
+def test_a_driver_that_is_held_up_while_it_waits_is_no_hang(pool, clock, tmp_path):
+    """What was done in the meantime is heard before anybody is taken for hung."""
+    gate = tmp_path / "gate"
+    envs = pool([partial(Gated, gate, k) for k in range(2)], timeout_s=TIMEOUT_S)
+    envs.reset(seed=0)
+    rest = envs._crew.rest
+
+    def held_up(*args):
+        ended = rest(*args)
+        gate.touch()
+        await_rest(envs)
+        clock.now_s += 2 * TIMEOUT_S
+        return ended
+
+    envs._crew.rest = held_up
+    assert lost_rows(envs.step(ZEROS[:2])) == []
+    assert clock.now_s > 0
     assert [member.restarts for member in envs._crew.members] == [0, 0]
 
 
 # --- interrupts ----------------------------------------------------------------------------------
 
 
-def interrupted_at(delay_s, act):
-    """Ctrl-C so many seconds into `act`; whether it came before the end."""
-    timer = threading.Timer(delay_s, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+def interrupt_main():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def interrupted_by(thread, act):
+    """Whether Ctrl-C comes, from a thread, in the middle of `act` or after it."""
     try:
+        thread.start()
         act()
         while True:  # late: taken here
             time.sleep(0.01)
     except KeyboardInterrupt:
         return True
     finally:
-        timer.join()
+        thread.join()
 
 
 @pytest.mark.parametrize("kwargs", [{}, {"batch_size": 1}, {"splits": 2}], ids=str)
@@ -499,20 +580,27 @@ def test_after_an_interrupt_at_any_place_one_can_go_on(pool, kwargs):
 
     act(1)  # what is imported late is imported now: an import cut short is not our subject
     for _ in range(40):
-        assert interrupted_at(float(draw.uniform(0.001, 0.02)), act)
+        delay_s = float(draw.uniform(0.001, 0.02))
+        assert interrupted_by(threading.Timer(delay_s, interrupt_main), act)
         while len(under_way := envs.under_way):  # the interrupt may have come between two calls
             with contextlib.suppress(StateError):
                 envs.recv(under_way)
         got = [envs.reset(seed=5), *(envs.step(ZEROS) for _ in range(3))]
         assert_same(got, expected)
-    interrupted_at(0.01, act)
+    interrupted_by(threading.Timer(0.01, interrupt_main), act)
     envs.close()
 
 
-def test_an_interrupt_while_an_env_hangs_can_be_closed(failing):
+def test_an_interrupt_while_an_env_hangs_can_be_closed(failing, tmp_path, monkeypatch):
+    monkeypatch.setattr(crew, "CLOSE_S", 1000.0)  # what is not ended at once is not ended
     envs = failing("hang")
     envs.reset(seed=0)
-    assert interrupted_at(0.3, lambda: [envs.step(ZEROS) for _ in range(9)])
-    start = time.monotonic()
+
+    def interrupt_the_hang():
+        wait_until((tmp_path / "failed").exists, "env 0 hangs")
+        interrupt_main()
+
+    thread = threading.Thread(target=interrupt_the_hang)
+    assert interrupted_by(thread, lambda: [envs.step(ZEROS) for _ in range(9)])
     envs.close(terminate=True)
-    assert time.monotonic() - start < 2
+    assert envs.closed

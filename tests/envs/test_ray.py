@@ -12,6 +12,7 @@ import time
 import warnings
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import cloudpickle
 import gymnasium
@@ -28,6 +29,7 @@ from hotloop.envs.process import ProcessVectorEnv
 from hotloop.envs.serial import SerialVectorEnv
 from hotloop.errors import SettingError, StateError, TargetError, WorkerError
 from support.ray_warnings import RAY_WARNINGS
+from support.wait import DEADLINE_S, wait_until
 
 ray = pytest.importorskip("ray")
 from ray.cluster_utils import Cluster  # noqa: E402
@@ -170,11 +172,8 @@ def pids(envs):
     return [member.pid for member in envs._crew.members]
 
 
-def await_true(is_so, limit_s=20.0):
-    end = time.monotonic() + limit_s
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.02)
+def none_lives(pids):
+    return not any(map(psutil.pid_exists, pids))
 
 
 # --- the same as in one process ------------------------------------------------------------------
@@ -240,7 +239,7 @@ def test_pool_of_pools():
         ours.send(np.zeros(3, np.int64), [0, 1, 5])
     ours.step(actions)  # nothing had been sent
     ours.close()
-    await_true(lambda: not any(map(psutil.pid_exists, inner)))
+    wait_until(lambda: none_lives(inner), "the inner pools end")
 
 
 def test_a_native_engine_is_carried():
@@ -355,8 +354,8 @@ def test_after_ctrl_c_it_goes_on(tmp_path):
     ours = RayVectorEnv([Walk, partial(Walk, "wait", go)], num_workers=2, **SMALL)
     ours.reset(seed=0)
     timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012  # it may come before the step
+        timer.start()
         ours.step(np.zeros(2, np.int64))
     go.touch()
     same(ours.reset(seed=3), SerialVectorEnv([Walk] * 2).reset(seed=3))
@@ -535,9 +534,20 @@ def test_resets_under_way_are_sent_again(tmp_path):
     ours.close()
 
 
-def test_a_hanging_worker_is_started_anew(tmp_path):
-    hangs = partial(Walk, "hang", tmp_path / "hung")
-    ours = RayVectorEnv([Walk, hangs], num_workers=2, timeout_s=2.0, **SMALL)
+def test_a_hanging_worker_is_started_anew(tmp_path, monkeypatch):
+    hung = tmp_path / "hung"
+    ours = RayVectorEnv([Walk, partial(Walk, "hang", hung)], num_workers=2, timeout_s=2.0, **SMALL)
+    clock = SimpleNamespace(now_s=0.0)
+
+    def monotonic():
+        """The time is up once one worker hangs and the other has answered, however long it took."""
+        if hung.exists() and all(flight.member.number == 1 for flight in ours._flights.values()):
+            clock.now_s = 100.0
+        return clock.now_s
+
+    clock.monotonic = monotonic
+    for module in ("ray", "ray_crew"):
+        monkeypatch.setattr(f"hotloop.envs.{module}.time", clock)
     ours.reset(seed=0)
     got = ours.step(np.zeros(2, np.int64))
     assert got[3].tolist() == [False, True]
@@ -592,7 +602,7 @@ def test_nothing_is_left():
     del ours
     gc.collect()
     assert not actors()
-    await_true(lambda: not any(map(psutil.pid_exists, left)))
+    wait_until(lambda: none_lives(left), "the workers end")
 
 
 def run_driver(body, **env):
@@ -630,9 +640,9 @@ def test_drivers_that_end_leave_no_actor(cluster, ending):
     if "SIG" in ending:
         time.sleep(0.3)
         driver.send_signal(getattr(signal, ending))
-    driver.communicate(timeout=30)
-    await_true(lambda: not any(map(psutil.pid_exists, left)))
-    await_true(lambda: not actors())
+    driver.communicate(timeout=DEADLINE_S)
+    wait_until(lambda: none_lives(left), "the workers end")
+    wait_until(lambda: not actors(), "no actor is left")
 
 
 @pytest.mark.slow
@@ -647,7 +657,7 @@ def test_with_tokens(tmp_path):
         print(ray.is_initialized())
         """
     env = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "HOME": str(tmp_path)}
-    out, err = run_driver(body, **env).communicate(timeout=60)
+    out, err = run_driver(body, **env).communicate(timeout=110)
     assert out.split("\n")[:2] == ["(2, 4) True", "True"], err
 
 

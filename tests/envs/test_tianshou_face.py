@@ -144,7 +144,7 @@ def test_attributes(kind, opened):
 
 
 def test_those_that_are_done_first(opened):
-    envs = opened(ours.SubprocVectorEnv([lambda: Walk(99)] * 4, wait_num=2, timeout=30.0))
+    envs = opened(ours.SubprocVectorEnv([lambda: Walk(99)] * 4, wait_num=2, timeout=100.0))
     assert envs.is_async
     envs.reset()
     first = [info["env_id"] for info in envs.step([1] * 4, np.arange(4))[-1]]
@@ -382,7 +382,7 @@ def test_ray_is_equal_to_one_process(opened):
         for actions in np.random.default_rng(0).integers(0, 2, (8, 4)):
             assert_same(envs.step(actions), plain.step(actions))
         envs.close()
-        first = ours.RayVectorEnv(fns, wait_num=1, timeout=5.0)
+        first = ours.RayVectorEnv(fns, wait_num=1, timeout=100.0)
         first.reset()
         done = [info["env_id"] for info in first.step([1] * 4)[-1]]
         while first.waiting_id:

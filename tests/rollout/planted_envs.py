@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -158,19 +159,30 @@ class LongIsGood(gymnasium.Env[Any, Any]):
 
 
 class Faulty(Numbered):
-    """Raises, kills its process, or dawdles at the third episode of the env with a given seed."""
+    """Raises or kills its process at the third episode of the env with a given seed."""
 
     def __init__(self, what: str, seed: int) -> None:
         super().__init__()
         self.what, self.bad_seed = what, seed
 
     def step(self, action: Any) -> Any:
-        if self.what == "slow" and self.seed == self.bad_seed:
-            time.sleep(0.02)
-        elif self.seed == self.bad_seed and self.episode == 2:
+        if self.seed == self.bad_seed and self.episode == 2:
             if self.what == "raise":
                 raise ZeroDivisionError("the planted fault")
             os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+
+class Gated(Numbered):
+    """With the seed 0, steps once the gate, a file, is there: slow for as long as is wanted."""
+
+    def __init__(self, gate: str) -> None:
+        super().__init__()
+        self.gate = Path(gate)
+
+    def step(self, action: Any) -> Any:
+        while self.seed == 0 and not self.gate.exists():
+            time.sleep(0.001)
         return super().step(action)
 
 
@@ -180,6 +192,10 @@ def numbered(width: int, mode: str = "same_step", **settings: Any) -> SerialVect
 
 def faulty(what: str, seed: int, width: int = 2) -> SerialVectorEnv:
     return SerialVectorEnv([partial(Faulty, what, seed)] * width, autoreset_mode="same_step")
+
+
+def gated(gate: str) -> SerialVectorEnv:
+    return SerialVectorEnv([partial(Gated, gate)] * 2, autoreset_mode="same_step")
 
 
 class Scaled:

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import textwrap
-import time
 import warnings
 from functools import partial
 from pathlib import Path
@@ -19,12 +18,14 @@ from rollout.planted_envs import (
     Scaled,
     check_truth,
     faulty,
+    gated,
     numbered,
     pid_policy,
     policy,
     worker_of,
 )
 from support.ray_warnings import RAY_WARNINGS
+from support.wait import wait_until
 
 ray = pytest.importorskip("ray")
 pytestmark = RAY_WARNINGS
@@ -32,6 +33,8 @@ pytestmark = RAY_WARNINGS
 SETTINGS = {"fragment_steps": 10, "num_workers": 2, "backend": "ray", "num_cpus": 0.5}
 MAKE = partial(numbered, 2)
 TESTS = str(Path(__file__).parents[1])
+# The actors import these tests, and hotloop from where this process has it.
+PYTHONPATH = os.pathsep.join(filter(None, (TESTS, os.environ.get("PYTHONPATH"))))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -41,7 +44,7 @@ def cluster():
         num_cpus=2,
         include_dashboard=False,
         log_to_driver=False,
-        runtime_env={"env_vars": {"PYTHONPATH": TESTS}},
+        runtime_env={"env_vars": {"PYTHONPATH": PYTHONPATH}},
     )
     yield
     ray.shutdown()
@@ -96,18 +99,19 @@ def test_versions_and_weights_put_once(collector, monkeypatch):
 
 def test_real_resources_are_asked_for(collector):
     collector.collect()
-    time.sleep(0.2)
-    left = ray.available_resources().get("CPU", 0)
-    assert left == 1.0  # of 2, with two actors of half a core
+    # Of 2, with two actors of half a core; the cluster hears of it a moment later.
+    wait_until(lambda: ray.available_resources().get("CPU", 0) == 1.0, "1 CPU is left")
 
 
-def test_a_slow_actor_holds_nobody_up():
-    make = partial(faulty, "slow", seed=0)
-    with FragmentCollector(make, policy, **SETTINGS) as collector:
-        collector.collect(4)  # both have started
-        fragments = collector.collect(20)
-        fast = sum(worker_of(f) == 1 for f in fragments)
-        assert fast > 3 * (len(fragments) - fast)
+def test_a_slow_actor_holds_nobody_up(tmp_path):
+    gate = tmp_path / "gate"
+    with FragmentCollector(partial(gated, str(gate)), policy, **SETTINGS) as collector:
+        fragments = collector.collect(20)  # a wait for actor 0 would never end
+        assert {worker_of(f) for f in fragments} == {1}
+        gate.touch()
+        while all(worker_of(f) == 1 for f in fragments):
+            fragments += collector.collect()
+        check_truth(fragments)
 
 
 def test_an_error_comes_home():
@@ -152,11 +156,11 @@ def test_nothing_is_left_after_close():
     fragments = collector.collect(4)
     collector.close()
     collector.close()
-    deadline = time.monotonic() + 10
     pids = {int(f.extras["pid"][0, 0]) for f in fragments}
-    while len(actors()) > before or any(map(psutil.pid_exists, pids)):
-        assert time.monotonic() < deadline, "an actor outlived its collector"
-        time.sleep(0.02)
+    wait_until(
+        lambda: len(actors()) <= before and not any(map(psutil.pid_exists, pids)),
+        "actors end with their collector",
+    )
     assert ray.is_initialized()  # it was not the collector's to shut down
 
 
@@ -175,7 +179,7 @@ NODES = textwrap.dedent(
     ray.init(
         address=cluster.address,
         log_to_driver=False,
-        runtime_env=dict(env_vars=dict(PYTHONPATH={path!r}[0])),
+        runtime_env=dict(env_vars=dict(PYTHONPATH={python_path!r})),
     )
     cluster.wait_for_nodes()
     collector = FragmentCollector(
@@ -185,7 +189,7 @@ NODES = textwrap.dedent(
     while seen != {{0, 2}}:
         seen |= {{int(f.env_ids[0]) for f in collector.collect()}}
     cluster.remove_node(nodes[0])
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     # Both workers' ids are served again, by the node that is left.
     while collector.restarts_left == 3 and time.monotonic() < deadline:
         collector.collect()
@@ -202,8 +206,8 @@ NODES = textwrap.dedent(
 
 @pytest.mark.slow
 def test_a_removed_node_costs_its_own_actors_only():
-    code = NODES.format(path=[TESTS])
+    code = NODES.format(path=[TESTS], python_path=PYTHONPATH)
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=110, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=500, check=False
     )
     assert "restarts left 2 [0, 2]" in done.stdout, done.stdout + done.stderr

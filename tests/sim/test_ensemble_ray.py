@@ -23,6 +23,7 @@ from hotloop.populations import load
 from hotloop.sim import Column, LoadPopulation, Model, Series, Substep
 from hotloop.sim.ensemble import RayPlacement, run_ensemble
 from support.ray_warnings import RAY_WARNINGS
+from support.wait import wait_until
 
 ray = pytest.importorskip("ray")
 
@@ -99,10 +100,7 @@ def workers():
 
 
 def await_no_workers():
-    end = time.monotonic() + 20
-    while workers():
-        assert time.monotonic() < end, "actors are left"
-        time.sleep(0.05)
+    wait_until(lambda: not workers(), "no actor is left")
 
 
 def equal(runs, expected):
@@ -166,8 +164,11 @@ def test_an_error_of_the_model_comes_home():
 
 @pytest.mark.slow
 def test_an_interrupt_leaves_no_worker():
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+
     def interrupt(_done, _total):
-        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        if not timer.is_alive():
+            timer.start()
 
     with pytest.raises(KeyboardInterrupt):
         run_ensemble(
@@ -185,8 +186,9 @@ def test_refuses_what_the_cluster_does_not_have():
 
 @pytest.mark.slow
 def test_says_that_there_is_no_place():
+    wait_until(lambda: ray.available_resources().get("CPU") == 2, "nobody has a place")
     taken = ray.remote(num_cpus=2)(lambda: time.sleep(1000)).remote()
-    time.sleep(0.5)
+    wait_until(lambda: not ray.available_resources().get("CPU"), "all places are taken")
     with pytest.raises(WorkerError, match="none of 2 workers has a place after 1 s"):
         run_ensemble(
             slow(), replicates=2, batch=1, backend="ray", ray=RayPlacement(start_timeout_s=1)

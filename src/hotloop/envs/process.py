@@ -276,6 +276,7 @@ class ProcessVectorEnv(VectorEnv):
             self._revive(member, "died")
         timeout_s = self._crew.settings.timeout_s
         if timeout_s is not None:
+            self._collect()  # what was done while the driver itself was held up
             for member in self._hanging(timeout_s):
                 self._revive(member, f"did not move for {timeout_s:g} s")
 
