@@ -31,6 +31,9 @@ class FakeClock:
         self.cpu_ns += passed
         return passed
 
+    def sleep_ns(self, duration_ns: float) -> None:
+        self.wait_ns(duration_ns)
+
     async def wait_async_ns(self, duration_ns: float) -> int:
         passed = self.wait_ns(duration_ns)
         await asyncio.sleep(0)

@@ -50,6 +50,10 @@ class Clock(Protocol):
         """
         ...
 
+    def sleep_ns(self, duration_ns: float) -> None:
+        """Let about `duration_ns` pass, or more, without using the processor at all."""
+        ...
+
     async def wait_async_ns(self, duration_ns: float) -> int:
         """`wait_ns` for a coroutine: the event loop runs others meanwhile."""
         ...
@@ -86,6 +90,10 @@ class RealClock:
             return 0
         burn_until(start + int(duration_ns), releases_lock, moved_bytes)
         return time.perf_counter_ns() - start
+
+    def sleep_ns(self, duration_ns: float) -> None:
+        """Sleep, with no stretch of spinning at the end."""
+        time.sleep(duration_ns * 1e-9)
 
     async def wait_async_ns(self, duration_ns: float) -> int:
         """Sleep in the event loop, then yield to it until the time is up."""

@@ -45,8 +45,8 @@ CHECKED_CALLS = 2
 # anyway when no iteration has ended for so long: the loop may be waiting for this very call.
 HOLD_NS = 200_000
 LONGEST_HOLD_NS = 20_000_000
-# So many iterations may a replayed stage run ahead of the loop, beside what is in flight.
-AHEAD_ITERATIONS = 4
+# So many iterations may a replayed stage run ahead of the loop: more than most queues hold.
+AHEAD_ITERATIONS = 64
 
 
 @overload
@@ -301,7 +301,7 @@ class Stage:
             output = entry.working
             if kind == _FREE:
                 while self._is_ahead(word):
-                    board.clock.wait_ns(HOLD_NS)
+                    board.clock.sleep_ns(HOLD_NS)
             else:
                 self._spend(word, start)
         elif kind == _RECORD:

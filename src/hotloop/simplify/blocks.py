@@ -14,7 +14,7 @@ from hotloop.simplify.record import Record
 
 # Rounds that an experiment should have. With fewer than the least, blocks are no longer than they
 # must be; with fewer than the fewest, arms and then iterations are left out.
-ROUNDS, LEAST_ROUNDS, FEWEST_ROUNDS = 40, 16, 8
+ROUNDS, LEAST_ROUNDS, FEWEST_ROUNDS = 40, 16, 10
 SHORTEST_BLOCK_NS, LONGEST_BLOCK_NS = 10_000_000, 1_000_000_000
 # Putting state back may take this share of a block, and a block may have so many calls.
 SNAPSHOTS, MOST_CALLS = 10, 40_000
@@ -51,8 +51,8 @@ def plan_blocks(
 
     while length > needed and rounds(length) < LEAST_ROUNDS:
         length = max(needed, int(0.8 * length))
-    for droppable in (_spare_aa, _only):
-        if rounds(length) < FEWEST_ROUNDS:
+    for droppable, fewest in ((_spare_aa, FEWEST_ROUNDS), (_only, FEWEST_ROUNDS - 3)):
+        if rounds(length) < fewest:
             chosen = {name: arm for name, arm in chosen.items() if not droppable(name)}
     least = max(1, 2 * record.in_flight, record.drain_iterations)
     while length > least and rounds(length) < FEWEST_ROUNDS:
