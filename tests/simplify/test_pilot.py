@@ -156,9 +156,16 @@ def test_short_iterations_share_a_block() -> None:
 
 
 def test_a_short_budget_leaves_out_arms_that_say_less() -> None:
-    plan = plan_blocks(Record(period=50), arms(), 5 * MS, 30e9)
+    plan = plan_blocks(Record(in_flight=50), arms(), 5 * MS, 25e9)
     assert free_name("a") in plan.arms
     assert aa_name(1) in plan.arms
+    assert aa_name(2) not in plan.arms
     assert only_name("a") not in plan.arms
+    assert plan.length >= 100, "twice what is in flight, however short the budget"
+
+
+def test_a_long_period_gives_way_to_enough_rounds() -> None:
+    plan = plan_blocks(Record(period=200), arms(), 5 * MS, 30e9)
     rounds = 30e9 / (1.5 * plan.length * 5 * MS * len(plan.arms))
     assert rounds >= FEWEST_ROUNDS - 1
+    assert only_name("a") in plan.arms

@@ -32,7 +32,7 @@ class FakeClock:
         return passed
 
     def sleep_ns(self, duration_ns: float) -> None:
-        self.wait_ns(duration_ns)
+        self.wait_ns(duration_ns + 60_000)  # as late as a sleeper wakes
 
     async def wait_async_ns(self, duration_ns: float) -> int:
         passed = self.wait_ns(duration_ns)

@@ -41,6 +41,8 @@ _SUBSTITUTES = frozenset(int(kind) for kind in SUBSTITUTES)
 
 # So many calls of a stage are compared with what it declares of its effects.
 CHECKED_CALLS = 2
+# Waits beyond this are slept; a sleeper wakes about so much later than it asked for.
+SLEPT_NS, TIMER_SLACK_NS = 300_000, 60_000
 # A replayed call that is ahead of the loop looks this often whether it may go on, and goes on
 # anyway when no iteration has ended for so long: the loop may be waiting for this very call.
 HOLD_NS = 200_000
@@ -433,6 +435,10 @@ class Stage:
                 releases_lock=self.tape.releases_lock,
                 moved_bytes=self.bytes_per_call or self.tape.bytes_per_call() or 0,
             )
+        elif kind_of(word) == _WAIT and owed > SLEPT_NS:
+            # No spinning at the end: among threads that compute it would ask for the interpreter
+            # lock again and again. How long it really took is told by the log.
+            clock.sleep_ns(owed - TIMER_SLACK_NS)
         else:
             clock.wait_ns(owed)
 

@@ -2,19 +2,20 @@
 
 A block covers two periods of the loop's rarest work that matters, twice what is in flight, and
 enough time that a round's bookkeeping does not count; its length is drawn anew in every round, from
-once to twice the least, so that it never keeps step with a period. If the budget does not hold a
-dozen rounds of such blocks, arms that say less are left out first, and then blocks are shortened.
+once to twice the least, so that it never keeps step with a period. If the time does not hold enough
+rounds of such blocks, they become shorter, and arms that say less are left out.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hotloop.loop.arm import Arm
-from hotloop.simplify.names import ALL_FREE, is_aa, is_only
+from hotloop.simplify.names import ALL_FREE, aa_name, is_aa, is_only
 from hotloop.simplify.record import Record
 
 # Rounds that an experiment should have. With fewer than the least, blocks are no longer than they
 # must be; with fewer than the fewest, arms and then iterations are left out.
-ROUNDS, LEAST_ROUNDS, FEWEST_ROUNDS = 40, 16, 10
+ROUNDS, LEAST_ROUNDS, FEWEST_ROUNDS, LAST_ROUNDS = 40, 16, 10, 8
 SHORTEST_BLOCK_NS, LONGEST_BLOCK_NS = 10_000_000, 1_000_000_000
 # Putting state back may take this share of a block, and a block may have so many calls.
 SNAPSHOTS, MOST_CALLS = 10, 40_000
@@ -39,33 +40,42 @@ def plan_blocks(
     calls = sum(stage.calls_per_iteration for stage in record.stages)
     wanted = min(wanted, max(1, int(MOST_CALLS / max(calls, 1.0))))
     needed = max(
-        2 * record.period if record.period > 1 else 1,
         2 * record.in_flight,
-        2 * record.drain_iterations,
+        record.drain_iterations,
         round(SNAPSHOTS * record.snapshot_s * 1e9 / iteration_ns),
+        1,
     )
-    length, chosen = max(wanted, needed), dict(arms)
+    length, chosen = max(wanted, needed, 2 * record.period if record.period > 1 else 1), dict(arms)
 
     def rounds(of: int) -> float:
         return _rounds(of, record, chosen, iteration_ns, time_ns)
 
-    while length > needed and rounds(length) < LEAST_ROUNDS:
-        length = max(needed, int(0.8 * length))
-    for droppable, fewest in ((_spare_aa, FEWEST_ROUNDS), (_only, FEWEST_ROUNDS - 3)):
-        if rounds(length) < fewest:
-            chosen = {name: arm for name, arm in chosen.items() if not droppable(name)}
-    least = max(1, 2 * record.in_flight, record.drain_iterations)
+    # Rare work is pooled over arms, so that a block may hold less than two periods of it; fewer
+    # rounds would cost more.
+    while length > max(needed, record.period) and rounds(length) < LEAST_ROUNDS:
+        length = max(needed, record.period, int(0.8 * length))
+    for spare in _SPARE:
+        if rounds(length) < FEWEST_ROUNDS:
+            chosen = {name: arm for name, arm in chosen.items() if not spare(name)}
+    least = max(1, 2 * record.in_flight, record.drain_iterations // 2)
     while length > least and rounds(length) < FEWEST_ROUNDS:
         length = max(least, int(0.8 * length))
+    for spare in _LAST:
+        if rounds(length) < LAST_ROUNDS:
+            chosen = {name: arm for name, arm in chosen.items() if not spare(name)}
     return BlockPlan(length, chosen)
 
 
-def _spare_aa(name: str) -> bool:
-    return is_aa(name) and name != "A/A 1"
-
-
-def _only(name: str) -> bool:
-    return is_only(name) or name == ALL_FREE
+# What is left out first where time is short: what says least of what to fix.
+_SPARE: tuple[Callable[[str], bool], ...] = (
+    lambda name: is_aa(name) and name != aa_name(1),
+    lambda name: name.startswith("delay ") and not name.endswith("#1"),
+    lambda name: name.startswith("delay "),
+)
+_LAST: tuple[Callable[[str], bool], ...] = (
+    lambda name: name.startswith("pad "),
+    lambda name: is_only(name) or name == ALL_FREE,
+)
 
 
 def _rounds(

@@ -144,6 +144,7 @@ class Experiment:
         self._live: dict[str, Arm] = {}
         self._durations: list[int] = []  # of iterations in which nothing was changed
         self._plan = BlockPlan()
+        self._iteration_ns = 0.0
         self._round = 0
 
     def run(self, loop: Loop) -> Measurement[None]:
@@ -295,10 +296,22 @@ class Experiment:
             pilot = yield from self._pilot_until_settled(block, iteration_ns, begin)
             self._learn_from(pilot, declared)
             arms = first_arms(record, settings.aa_pairs)
+        self._iteration_ns = iteration_ns
+        self._live = arms
         left = PLANNED_SHARE * (self._end - begin) - (self._now() - begin)
-        self._plan = plan_blocks(record, arms, iteration_ns, left)
-        record.block_iterations = self._plan.length
-        self._live = self._plan.arms
+        self._plan_again(left)
+        # What is found out first leaves half of the time for how it comes about.
+        shorter = plan_blocks(record, self._live, iteration_ns, 0.5 * left).length
+        self._plan = BlockPlan(shorter, self._live)
+        record.block_iterations = shorter
+
+    def _plan_again(self, time_ns: float) -> None:
+        """Choose the length of blocks, and the arms that there is time for, of those alive."""
+        self._plan = plan_blocks(self.record, self._live, self._iteration_ns, time_ns)
+        self.record.block_iterations = self._plan.length
+        for name in self._live.keys() - self._plan.arms.keys():
+            self.record.dropped[name] = "there was no time for it"
+        self._live = dict(self._plan.arms)
 
     def _pilot_until_settled(
         self, block: int, iteration_ns: float, begin: int
@@ -399,6 +412,7 @@ class Experiment:
                 elif self._settled():
                     self.record.stopped_early = True
                     break
+                self._plan_again(planned - self._now())
         while self.may_extend and not self._aa_holds() and self._now() < self._end:
             self.record.extended = True
             done = self._round

@@ -135,7 +135,7 @@ class Record:
 
     def same_arms(self) -> list[str]:
         """The arms in which nothing is changed, the baseline first."""
-        return [name for name in self.arms if name == BASELINE or is_aa(name)]
+        return [name for name in (BASELINE, *sorted(filter(is_aa, self.arms))) if name in self.arms]
 
     def keep(self, round_number: int, block: Block, lane: int) -> None:
         """Append the row of one block. lane: what runs the loop's iterations."""
