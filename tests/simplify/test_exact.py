@@ -59,7 +59,7 @@ def test_a_serial_loop_gains_what_each_stage_takes(board: Board, clock: FakeCloc
         clock.burn_ns(0.9 * MS)  # what the loop does outside its stages
         return 4
 
-    verdict, experiment = experiment_on(board, body, unit="samples")
+    verdict, experiment = experiment_on(board, body, budget=8.0, unit="samples")
     assert verdict.refused is None
     assert value(verdict.baseline_ns) == pytest.approx(10 * MS)
     assert verdict.units_per_iteration == 4

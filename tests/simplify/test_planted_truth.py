@@ -4,6 +4,8 @@ Every assertion leaves a margin of many interval widths: a busy machine shifts t
 few per cent, never by a third.
 """
 
+import itertools
+import time
 from typing import Any
 
 from hotloop.benchmark.noise import Interval
@@ -13,7 +15,15 @@ from hotloop.report.console import headline
 from hotloop.simplify.estimate import Slack
 from hotloop.simplify.experiment import Experiment, SimplifySettings
 from hotloop.simplify.verdict import StageVerdict, Verdict, judge
-from support.loops import assert_near, async_pipeline, busy, process_pipeline, threaded_pipeline
+from support.loops import (
+    assert_near,
+    async_pipeline,
+    busy,
+    hidden_pipeline,
+    process_pipeline,
+    threaded_pipeline,
+    unpaced_thread,
+)
 
 # Beside other programs fewer rounds fit into a test's budget than the second half of an
 # experiment needs; then it must say so, and the first half must still be right.
@@ -95,3 +105,60 @@ def test_contention_is_named_and_more_workers_are_never_the_advice() -> None:
     assert "add more workers" not in text
     if verdict.fix is fetch and fetch.cost == "contention":
         assert "more workers would make it worse" in text
+
+
+def test_bursts_count_with_all_their_weight() -> None:
+    """A source of 1 ms that takes 30 ms every tenth call, beside 2 ms of training: 66% and 34%."""
+    calls = itertools.count()
+
+    def fetch() -> None:
+        busy(0.030 if next(calls) % 10 == 9 else 0.001)
+
+    fetch_stage = stage("bursty fetch", fetch, effect="pure")
+    train_stage = stage("steady train", lambda: busy(0.002), effect="pure")
+    verdict = verdict_on(Loop(body=lambda: (fetch_stage(), train_stage()) and 1), budget=9.0)
+    assert_near(row(verdict, "bursty fetch").gain, 3.9 / 5.9)
+    assert_near(row(verdict, "steady train").gain, 2.0 / 5.9)
+
+
+def test_a_hidden_queue_is_found_and_its_wait_is_not_promised() -> None:
+    """A thread that is no stage fetches 3 ms ahead of 4 ms of training, which gains a quarter."""
+    with hidden_pipeline(fetch_s=0.003, train_s=0.004) as loop:
+        verdict = verdict_on(loop, budget=9.0)
+    found = row(verdict, "seen train")
+    assert found.share > 0.6
+    assert isinstance(found.gain, Interval)
+    assert found.gain.low < 0.5, "its share is nearly all; most of it is a wait for the thread"
+
+
+def test_declared_items_in_flight_are_left_out_of_every_block() -> None:
+    with hidden_pipeline(fetch_s=0.002, train_s=0.003) as loop:
+        board = process_board()
+        experiment = Experiment(board, SimplifySettings(budget=5.0, aa_pairs=1, in_flight=7))
+        drive(loop, experiment.run(loop), board)
+    record = experiment.record
+    assert record.drain_iterations >= 8
+    assert record.drain_base >= 8
+    assert record.block_iterations >= 14
+
+
+def test_a_free_stage_on_a_thread_of_its_own_does_not_spin() -> None:
+    """Nothing holds the thread back but hotloop: its free calls keep to the loop's iterations."""
+    with unpaced_thread(watch_s=0.001, train_s=0.002) as (loop, calls):
+        verdict = verdict_on(loop, budget=8.0)
+        per_iteration = calls() / process_board().iteration[0]
+    assert row(verdict, "watch").not_replaced is None
+    assert per_iteration < 60, "a free thread would call it thousands of times in an iteration"
+
+
+def test_an_experiment_ends_when_its_time_is_up() -> None:
+    """Iterations of 0.2 s and rounds that would take longer than is left: one more at the most."""
+    slow = stage("slow one", lambda: time.sleep(0.1), effect="pure")
+    other = stage("slow other", lambda: time.sleep(0.1), effect="pure")
+    loop = Loop(body=lambda: (slow(), other()) and 1)
+    board = process_board()
+    experiment = Experiment(board, SimplifySettings(budget=3.0))
+    drive(loop, experiment.run(loop), board)
+    verdict = judge(experiment.record, "slow", 0.03)
+    assert experiment.record.seconds < 1.1 * 3.0 + 5, "the limit, an iteration, and a margin"
+    assert verdict.refused is None or "--budget" in verdict.refused

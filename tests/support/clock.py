@@ -25,7 +25,12 @@ class FakeClock:
         return passed
 
     def burn_ns(
-        self, duration_ns: float, *, releases_lock: bool = False, moved_bytes: float = 0
+        self,
+        duration_ns: float,
+        *,
+        releases_lock: bool = False,
+        moved_bytes: float = 0,
+        on_cpu: bool = False,
     ) -> int:
         passed = self.wait_ns(duration_ns)
         self.cpu_ns += passed

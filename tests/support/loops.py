@@ -5,7 +5,7 @@ import multiprocessing
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from hotloop.benchmark.noise import Interval
@@ -68,6 +68,64 @@ def threaded_pipeline(fetch_s: float, train_s: float, waiting: bool = True) -> I
 
     try:
         yield Loop(body=body, in_flight=4)
+    finally:
+        stop.set()
+        thread.join()
+
+
+@contextmanager
+def hidden_pipeline(fetch_s: float, train_s: float) -> Iterator[Loop]:
+    """A producer thread that is no stage, with a queue of four; only the training is a stage."""
+    items: queue.Queue[int] = queue.Queue(4)
+    stop = threading.Event()
+
+    def produce() -> None:
+        while not stop.is_set():
+            time.sleep(fetch_s)
+            while not stop.is_set():
+                try:
+                    items.put(1, timeout=0.05)
+                    break
+                except queue.Full:
+                    continue
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    train = stage("seen train", lambda _item: time.sleep(train_s), effect="pure")
+
+    def body() -> int:
+        train(items.get())
+        return 1
+
+    try:
+        yield Loop(body=body)
+    finally:
+        stop.set()
+        thread.join()
+
+
+@contextmanager
+def unpaced_thread(watch_s: float, train_s: float) -> Iterator[tuple[Loop, Callable[[], int]]]:
+    """A thread that watches as fast as it can, with no queue to the loop; and its calls so far."""
+    stop = threading.Event()
+    calls = [0]
+    watch = stage("watch", lambda: time.sleep(watch_s), effect="pure")
+    train = stage("unpaced train", lambda: time.sleep(train_s), effect="pure")
+
+    def go_on() -> None:
+        while not stop.is_set():
+            watch()
+            calls[0] += 1
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
+
+    def body() -> int:
+        train()
+        return 1
+
+    try:
+        yield Loop(body=body), lambda: calls[0]
     finally:
         stop.set()
         thread.join()

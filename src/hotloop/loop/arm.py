@@ -18,20 +18,21 @@ class Kind(IntEnum):
     DELAY = 6  # runs, then waits d seconds more
     RECORD = 7  # runs, and its output, duration and processor time go onto the tape
     CHECK = 8  # runs, and is compared with what it promised of its effects
+    WORK = 9  # replays, then computes for the recorded processor time / k
 
 
-SUBSTITUTES = frozenset({Kind.FREE, Kind.PAD, Kind.BURN, Kind.WAIT})
+SUBSTITUTES = frozenset({Kind.FREE, Kind.PAD, Kind.BURN, Kind.WAIT, Kind.WORK})
 
 
 @dataclass(frozen=True)
 class Mode:
-    """A kind and its number: k for BURN and WAIT, seconds a call for DELAY."""
+    """A kind and its number: k for BURN, WORK and WAIT, seconds a call for DELAY."""
 
     kind: Kind
     amount: float = 0.0
 
     def __str__(self) -> str:
-        if self.kind in (Kind.BURN, Kind.WAIT):
+        if self.kind in (Kind.BURN, Kind.WORK, Kind.WAIT):
             return f"{self.kind.name}({self.amount:g})"
         if self.kind is Kind.DELAY:
             return f"DELAY({self.amount * 1e3:.3g} ms)"
@@ -76,6 +77,15 @@ def amount_of(word: int) -> float:
 def BURN(k: float) -> Mode:
     """Replay, then compute for 1/k of the recorded duration."""
     return Mode(Kind.BURN, k)
+
+
+def WORK(k: float) -> Mode:
+    """Replay, then compute until 1/k of the recorded processor time is used.
+
+    Beside other threads a stage takes longer than it computes; what it takes from them is what it
+    computes.
+    """
+    return Mode(Kind.WORK, k)
 
 
 def WAIT(k: float) -> Mode:

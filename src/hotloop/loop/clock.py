@@ -42,11 +42,17 @@ class Clock(Protocol):
         ...
 
     def burn_ns(
-        self, duration_ns: float, *, releases_lock: bool = False, moved_bytes: float = 0
+        self,
+        duration_ns: float,
+        *,
+        releases_lock: bool = False,
+        moved_bytes: float = 0,
+        on_cpu: bool = False,
     ) -> int:
         """Let `duration_ns` pass while using the processor; returns what really passed, in ns.
 
-        releases_lock: whether other threads may run meanwhile; moved_bytes: memory to go through.
+        releases_lock: whether other threads may run meanwhile; moved_bytes: memory to go through;
+        on_cpu: whether processor time of this thread is meant, and not time.
         """
         ...
 
@@ -82,13 +88,22 @@ class RealClock:
         return now - start
 
     def burn_ns(
-        self, duration_ns: float, *, releases_lock: bool = False, moved_bytes: float = 0
+        self,
+        duration_ns: float,
+        *,
+        releases_lock: bool = False,
+        moved_bytes: float = 0,
+        on_cpu: bool = False,
     ) -> int:
         """Compute in compiled code, with the interpreter lock or without, as a stage does."""
         start = time.perf_counter_ns()
         if duration_ns <= 0:
             return 0
-        burn_until(start + int(duration_ns), releases_lock, moved_bytes)
+        if on_cpu:
+            end = time.thread_time_ns() + int(duration_ns)
+            burn_until(end, releases_lock, moved_bytes, time.thread_time_ns)
+        else:
+            burn_until(start + int(duration_ns), releases_lock, moved_bytes)
         return time.perf_counter_ns() - start
 
     def sleep_ns(self, duration_ns: float) -> None:

@@ -347,7 +347,13 @@ def _check_arguments(call: _Call) -> Checked:
 
 
 def _others_run() -> bool:
-    return threading.active_count() > 1
+    """Whether threads of the user's are alive; hotloop's own and those that draw do not count."""
+    return any(
+        thread is not threading.current_thread()
+        and not thread.name.startswith("hotloop")
+        and not type(thread).__module__.startswith(("rich.", "tqdm."))
+        for thread in threading.enumerate()
+    )
 
 
 def _made_by_the_call(

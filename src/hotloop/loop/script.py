@@ -280,7 +280,10 @@ def _stopped_without_iterations(session: Session, patience: Patience) -> Iterato
         return
     done = threading.Event()
     watch = threading.Thread(
-        target=_watch_for_iterations, args=(session, patience, done), daemon=True
+        target=_watch_for_iterations,
+        args=(session, patience, done),
+        name="hotloop-patience",
+        daemon=True,
     )
     on_main_thread = threading.current_thread() is threading.main_thread()
 

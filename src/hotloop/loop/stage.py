@@ -36,7 +36,7 @@ StageKind = Literal["cpu", "gpu", "io", "network"]
 Effect = Literal["pure", "stateful", "effectful"]
 
 # Plain integers: comparing with an enum member costs 20 ns more.
-_OFF, _REAL, _FREE, _PAD, _BURN, _WAIT, _DELAY, _RECORD, _CHECK = (int(kind) for kind in Kind)
+_OFF, _REAL, _FREE, _PAD, _BURN, _WAIT, _DELAY, _RECORD, _CHECK, _WORK = map(int, Kind)
 _SUBSTITUTES = frozenset(int(kind) for kind in SUBSTITUTES)
 
 # So many calls of a stage are compared with what it declares of its effects.
@@ -332,7 +332,7 @@ class Stage:
         start = self._now()
         if kind in _SUBSTITUTES and (entry := self._replayed(word)) is not None:
             output = entry.working
-            if kind == _BURN:
+            if kind in (_BURN, _WORK):
                 self._spend(word, start)
             else:
                 # Also for FREE: a stage that never suspends would starve the others.
@@ -428,12 +428,14 @@ class Stage:
     def _spend(self, word: int, start: int) -> None:
         """Let pass what the replayed call owes of its recorded time since `start`."""
         clock = self.board.clock
-        owed = self._owed_ns(word) - (self._now() - start)
-        if kind_of(word) == _BURN:
+        on_cpu = kind_of(word) == _WORK
+        owed = self._owed_ns(word) - (0 if on_cpu else self._now() - start)
+        if on_cpu or kind_of(word) == _BURN:
             clock.burn_ns(
                 owed,
                 releases_lock=self.tape.releases_lock,
                 moved_bytes=self.bytes_per_call or self.tape.bytes_per_call() or 0,
+                on_cpu=on_cpu,
             )
         elif kind_of(word) == _WAIT and owed > SLEPT_NS:
             # No spinning at the end: among threads that compute it would ask for the interpreter
@@ -443,7 +445,7 @@ class Stage:
             clock.wait_ns(owed)
 
     def _owed_ns(self, word: int) -> float:
-        duration_ns = float(self.tape.next_duration_ns())
+        duration_ns = float(self.tape.next_duration_ns(on_cpu=kind_of(word) == _WORK))
         if kind_of(word) != _PAD:
             duration_ns /= amount_of(word)
         return min(duration_ns, self.board.longest_wait_ns[0])

@@ -73,6 +73,7 @@ class Tape:
         self.other_cpu_ns = 0  # of the process's other threads, during the recorded calls
         self.beside_ns = 0  # processor time beyond the calls' duration: what ran at once
         self._durations: list[int] = []
+        self._cpus: list[int] = []  # processor times, one for each duration
         self._sizes: list[int] = []
         self._cursor = 0
         self._replayed = 0  # entries handed out since the last rewind
@@ -153,6 +154,7 @@ class Tape:
             return
         if len(self._durations) < MAX_OUTPUTS:  # they are small: more of them than of outputs
             self._durations.append(duration_ns)
+            self._cpus.append(cpu_ns if cpu_ns >= 0 else duration_ns)
         if cpu_ns >= 0 and process_cpu_ns:
             self.own_cpu_ns += cpu_ns
             self.other_cpu_ns += max(0, process_cpu_ns - cpu_ns)
@@ -205,11 +207,11 @@ class Tape:
         self._replayed += 1
         return entries[cursor]
 
-    def next_duration_ns(self) -> int:
-        """The next recorded duration, in order and round again."""
+    def next_duration_ns(self, on_cpu: bool = False) -> int:
+        """The next recorded duration, or processor time, in order and round again."""
         cursor = self._duration_cursor
         self._duration_cursor = cursor + 1 if cursor + 1 < len(self._durations) else 0
-        return self._durations[cursor]
+        return (self._cpus if on_cpu else self._durations)[cursor]
 
     def rewind(self, phase: float = 0.0) -> None:
         """Undo what consumers wrote, and start the next block at a share `phase` of the tape.

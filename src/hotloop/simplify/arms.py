@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hotloop.loop.arm import BURN, DELAY, FREE, PAD, SUBSTITUTES, WAIT, Arm, Mode
+from hotloop.loop.arm import BURN, DELAY, FREE, PAD, SUBSTITUTES, WAIT, WORK, Arm, Mode
 from hotloop.simplify.names import (
     ALL_FREE,
     BASELINE,
@@ -134,7 +134,9 @@ def replaced_in(arm: Arm) -> list[str]:
 def _faster(record: Record, stage: StageFacts, k: float, drift: float) -> dict[str, Arm]:
     # A coroutine has no processor time of its own; what it mostly does is wait.
     if stage.kind in ("cpu", "gpu") and stage.cpu_share is not None and stage.cpu_share > 0.5:
-        name, mode = faster_name(stage.name, "burn", k), BURN(k * drift)
+        # Beside other threads a call also waits for them: it is its work that becomes less.
+        mode = WORK(k) if record.concurrent else BURN(k * drift)
+        name = faster_name(stage.name, "burn", k)
     elif stage.ns_per_call / k >= record.shortest_wait_ns:
         name, mode = faster_name(stage.name, "wait", k), WAIT(k * drift)
     else:

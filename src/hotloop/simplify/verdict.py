@@ -320,8 +320,12 @@ class _Judging:
             for how in ("burn", "wait"):
                 arm = faster_name(stage.name, how, k)
                 if self.samples.has(arm, free, BASELINE):
-                    tried = self._widened(self.samples.if_faster(free, arm, number, k))
-                    found[k], used = _at_most(tried, gain), how
+                    if how == "burn" and self.record.concurrent:
+                        # It computed for 1/k of the processor time; its duration is the others'.
+                        tried = self.samples.means([BASELINE, arm]).gain(arm, BASELINE)
+                    else:
+                        tried = self.samples.if_faster(free, arm, number, k)
+                    found[k], used = _at_most(self._widened(tried), gain), how
             if isinstance(found[k], Unknown) and isinstance(gain, Interval):
                 # Where calls follow each other, a part of a stage saves that part of its time.
                 part = 1 - 1 / k
@@ -524,6 +528,10 @@ def _blocks(record: Record) -> str:
     text = f"blocks of {length} to {2 * length} iterations"
     if untimed:
         text += f" after up to {max(untimed, record.drain_base)} untimed"
+    outputs = [stage.outputs for stage in record.looked_at() if stage.replaceable]
+    if outputs:
+        least, most = min(outputs), max(outputs)
+        text += f", replayed from {least}{f' to {most}' if most > least else ''} recorded outputs"
     if record.concurrent and record.carry_over is not None:
         text += f" (undrained, a gain would be off by up to {100 * record.carry_over:.1f} points)"
     return text

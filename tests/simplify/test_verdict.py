@@ -1,0 +1,172 @@
+"""What a verdict says of records that are known by construction: ties, doubts, what is unknown."""
+
+import numpy as np
+import pytest
+
+from hotloop.benchmark.noise import Interval
+from hotloop.benchmark.warmup import WarmUp
+from hotloop.errors import SettingError
+from hotloop.loop.arm import FREE, Arm
+from hotloop.report import statements
+from hotloop.report.console import headline
+from hotloop.simplify.experiment import SimplifySettings
+from hotloop.simplify.names import BASELINE, aa_name, free_name
+from hotloop.simplify.record import Record, StageFacts
+from hotloop.simplify.verdict import Verdict, judge
+
+MS = 1e6
+
+
+def facts(name: str, index: int, ms: float, not_replaced: str | None = None) -> StageFacts:
+    return StageFacts(
+        name=name,
+        index=index,
+        kind="cpu",
+        effect="pure",
+        inside=None,
+        calls_per_iteration=1.0,
+        ns_per_call=ms * MS,
+        tape_ns=[round(ms * MS)],
+        ns_per_iteration=ms * MS,
+        share=ms / 10,
+        cpu_share=1.0,
+        beside_main=False,
+        lanes=[7],
+        outputs=100,
+        modes_ns=None,
+        bytes_per_call=None,
+        not_replaced=not_replaced,
+    )
+
+
+def record_of(
+    times_ms: dict[str, float], stages: list[StageFacts], noise: float = 0.002, rounds: int = 24
+) -> Record:
+    record = Record(warm_up=WarmUp(0.01), seconds=20.0)
+    record.stages = stages
+    rng = np.random.default_rng(4)
+    for name in times_ms:
+        replaced = name.removeprefix("free ")
+        record.arms[name] = Arm(name, {replaced: FREE} if replaced != name else {})
+    for number in range(rounds):
+        for k, ms in enumerate(times_ms.values()):
+            record.arm_of.append(k)
+            record.round_of.append(number)
+            record.ns.append(float(50 * ms * MS * rng.normal(1, noise)))
+            record.units.append(50.0)
+            record.iterations.append(50)
+            record.delayed_ns.append(0.0)
+            for column in (
+                record.cpu_ns,
+                record.process_cpu_ns,
+                record.stolen_ns,
+                record.switches,
+                record.pressure_us,
+            ):
+                column.append(0)
+            each = np.array([50 * stage.ns_per_iteration for stage in stages])
+            record.stage_ns.append(each)
+            record.running_ns.append(each)
+            record.stage_calls.append(np.full(len(stages), 50))
+            record.rare_ns.append(np.zeros(0))
+            record.rare_events.append(np.zeros(0))
+    return record
+
+
+def same(ms: float = 10.0, **other: float) -> dict[str, float]:
+    found = {BASELINE: ms} | {aa_name(k): other.get(f"aa{k}", ms) for k in (1, 2, 3)}
+    return found
+
+
+def answer(verdict: Verdict) -> str:
+    return " ".join(headline(verdict))
+
+
+def test_stages_that_gain_the_same_are_called_a_tie() -> None:
+    stages = [facts("left", 0, 4.0), facts("right", 1, 4.0), facts("log", 2, 1.0)]
+    times = same() | {free_name("left"): 6.0, free_name("right"): 6.001, free_name("log"): 9.0}
+    verdict = judge(record_of(times, stages, noise=0.01), "tie", 0.03)
+    assert {verdict.fix.name, *verdict.ties} == {"left", "right"}  # type: ignore[union-attr]
+    assert "A tie" in answer(verdict)
+
+
+def test_stages_that_gain_differently_are_no_tie() -> None:
+    stages = [facts("left", 0, 4.0), facts("right", 1, 3.0)]
+    times = same() | {free_name("left"): 6.0, free_name("right"): 7.0}
+    verdict = judge(record_of(times, stages), "no tie", 0.03)
+    assert verdict.fix is not None
+    assert verdict.ties == []
+
+
+def test_where_nothing_could_be_replaced_nothing_is_known() -> None:
+    stages = [facts("collect", 0, 8.5, "effectful: delayed, never replaced")]
+    verdict = judge(record_of(same(), stages), "effectful", 0.03)
+    assert verdict.fix is None
+    assert verdict.unknown == ["collect"]
+    text = answer(verdict)
+    assert "not known: no stage could be replaced" in text
+    assert "effectful" in text
+    assert "no stage alone" not in text
+
+
+def test_what_is_unknown_stands_beside_what_is_known() -> None:
+    stages = [facts("act", 0, 5.0), facts("save", 1, 3.0, "its output is a generator")]
+    times = same() | {free_name("act"): 5.0}
+    verdict = judge(record_of(times, stages), "partly", 0.03)
+    unknown = statements.unknown(verdict)
+    assert unknown is not None
+    assert any("its output is a generator" in str(word) for word in unknown)
+
+
+# --- arms in which nothing is changed ------------------------------------------------------------
+
+
+def test_a_small_known_difference_of_equal_arms_widens_and_does_not_refuse() -> None:
+    """−0.3% with a tight interval: less than a third of what is worth knowing."""
+    stages = [facts("act", 0, 7.0)]
+    times = same(aa2=10.04) | {free_name("act"): 3.0}
+    verdict = judge(record_of(times, stages, noise=0.0005), "precise", 0.03)
+    assert verdict.refused is None
+    assert verdict.aa.shift > 0.002
+    gain = verdict.rows[0].gain
+    assert isinstance(gain, Interval)
+    assert gain.half_width >= verdict.aa.shift
+    assert 0.7 in Interval(gain.value, gain.low, gain.high)
+
+
+@pytest.mark.parametrize("rounds", [12, 48, 192])
+def test_more_rounds_never_refuse_what_fewer_do_not(rounds: int) -> None:
+    stages = [facts("act", 0, 7.0)]
+    times = same(aa2=10.04) | {free_name("act"): 3.0}
+    verdict = judge(record_of(times, stages, noise=0.003, rounds=rounds), "longer", 0.03)
+    assert verdict.refused is None
+
+
+def test_a_large_difference_of_equal_arms_refuses_and_says_how_long_it_would_take() -> None:
+    stages = [facts("act", 0, 7.0)]
+    times = same(aa2=10.6) | {free_name("act"): 3.0}
+    verdict = judge(record_of(times, stages), "restless", 0.03)
+    assert verdict.refused is not None
+    assert "more minutes" in verdict.refused
+    assert verdict.fix is None
+
+
+# --- settings ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"faster": (1.0,)},
+        {"faster": (0.5,)},
+        {"faster": (2.0, 2.0)},
+        {"faster": (float("nan"),)},
+        {"tape_memory": 0.0},
+        {"tape_memory": 1.5},
+        {"budget": -1.0},
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(SettingError):
+        SimplifySettings(**wrong)  # type: ignore[arg-type]
