@@ -24,9 +24,10 @@ import numpy as np
 
 from hotloop.loop import Loop, drive, stage
 from hotloop.loop.board import process_board
-from hotloop.simplify.experiment import Experiment, SimplifySettings
+from hotloop.simplify.experiment import Experiment
 from hotloop.simplify.names import BASELINE, aa_name
 from hotloop.simplify.record import Record
+from hotloop.simplify.settings import SimplifySettings
 from hotloop.simplify.verdict import aa_test
 from tables import table, write_page
 

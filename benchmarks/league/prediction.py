@@ -9,7 +9,8 @@ from hotloop.benchmark.noise import Interval, rate_interval
 from hotloop.loop import Arm, Loop, drive
 from hotloop.loop.arm import REAL
 from hotloop.loop.board import process_board
-from hotloop.simplify.experiment import Experiment, SimplifySettings
+from hotloop.simplify.experiment import Experiment
+from hotloop.simplify.settings import SimplifySettings
 from hotloop.simplify.verdict import judge
 
 FASTER = (2, 4)

@@ -27,9 +27,9 @@ from hotloop.report.console import headline, print_benchmark, print_compared
 from hotloop.report.html import render, write_html
 from hotloop.report.numbers import rate, times
 from hotloop.simplify.ceilings import Rung
-from hotloop.simplify.experiment import SimplifySettings
 from hotloop.simplify.names import ALL_FREE, BASELINE, aa_name, free_name, only_name
 from hotloop.simplify.record import Record, StageFacts
+from hotloop.simplify.settings import SimplifySettings
 from hotloop.simplify.verdict import judge_run
 
 HOST = {

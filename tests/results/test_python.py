@@ -23,8 +23,8 @@ from hotloop.loop.run import Run, load
 from hotloop.report.console import print_benchmark, print_simplify
 from hotloop.report.html import render
 from hotloop.results.result import WIDTH, Result
-from hotloop.simplify.experiment import SimplifySettings
 from hotloop.simplify.record import Record
+from hotloop.simplify.settings import SimplifySettings
 from hotloop.simplify.verdict import Verdict
 
 TARGETS = Path(__file__).parents[1] / "cli/targets"

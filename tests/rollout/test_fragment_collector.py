@@ -23,7 +23,8 @@ from hotloop.loop.board import process_board
 from hotloop.rollout import FragmentCollector, StepCollector
 from hotloop.rollout.process import MAX_UNREAD
 from hotloop.rollout.worker import Update
-from hotloop.simplify.experiment import Experiment, SimplifySettings
+from hotloop.simplify.experiment import Experiment
+from hotloop.simplify.settings import SimplifySettings
 from rollout.planted_envs import (
     Everything,
     Numbered,

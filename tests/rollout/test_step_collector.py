@@ -19,7 +19,8 @@ from hotloop.loop.board import process_board
 from hotloop.loop.state import Snapshot
 from hotloop.rollout import StepCollector, steps
 from hotloop.rollout.buffering import MIN_WINDOWS, TRIAL_S, BufferingTrial
-from hotloop.simplify.experiment import Experiment, SimplifySettings
+from hotloop.simplify.experiment import Experiment
+from hotloop.simplify.settings import SimplifySettings
 from rollout.planted_envs import (
     MODES,
     Everything,

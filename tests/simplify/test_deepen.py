@@ -8,7 +8,7 @@ from hotloop.errors import StageError
 from hotloop.loop import Loop, drive, stage
 from hotloop.loop.board import process_board
 from hotloop.simplify.deepen import Deepening
-from hotloop.simplify.experiment import SimplifySettings
+from hotloop.simplify.settings import SimplifySettings
 from support.loops import assert_near, busy
 
 

@@ -11,7 +11,8 @@ from hotloop.benchmark.noise import Interval
 from hotloop.loop import Board, Loop, Stage, drive
 from hotloop.loop.arm import Kind
 from hotloop.simplify.ceilings import Ladder, PipelineModel
-from hotloop.simplify.experiment import Experiment, SimplifySettings
+from hotloop.simplify.experiment import Experiment
+from hotloop.simplify.settings import SimplifySettings
 from hotloop.simplify.verdict import StageVerdict, Verdict, judge
 from support.clock import FakeClock
 

@@ -8,7 +8,8 @@ import torch
 from hotloop.learn.ppo import PPO, PPOSettings, loop
 from hotloop.loop import drive
 from hotloop.loop.board import process_board
-from hotloop.simplify.experiment import Experiment, SimplifySettings
+from hotloop.simplify.experiment import Experiment
+from hotloop.simplify.settings import SimplifySettings
 
 SETTINGS = PPOSettings(num_envs=4, fragment_steps=16, epochs=2)
 

@@ -13,7 +13,8 @@ from hotloop.loop import Loop, drive, stage
 from hotloop.loop.board import process_board
 from hotloop.report.console import headline
 from hotloop.simplify.estimate import Slack
-from hotloop.simplify.experiment import Experiment, SimplifySettings
+from hotloop.simplify.experiment import Experiment
+from hotloop.simplify.settings import SimplifySettings
 from hotloop.simplify.verdict import StageVerdict, Verdict, judge
 from support.loops import (
     assert_near,

@@ -9,9 +9,9 @@ from hotloop.errors import SettingError
 from hotloop.loop.arm import FREE, Arm
 from hotloop.report import statements
 from hotloop.report.console import headline
-from hotloop.simplify.experiment import SimplifySettings
 from hotloop.simplify.names import BASELINE, aa_name, free_name
 from hotloop.simplify.record import Record, StageFacts
+from hotloop.simplify.settings import SimplifySettings
 from hotloop.simplify.verdict import Verdict, judge
 
 MS = 1e6

@@ -17,7 +17,7 @@ from hotloop.report.live import LiveView
 from hotloop.results.result import View
 from hotloop.results.simplify import measure_simplify, run_experiment, simplify_run
 from hotloop.simplify.deepen import Deepening
-from hotloop.simplify.experiment import SimplifySettings
+from hotloop.simplify.settings import SimplifySettings
 
 
 @dataclass(frozen=True)

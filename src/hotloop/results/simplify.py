@@ -21,8 +21,9 @@ from hotloop.results.result import Ending, Result, View, plain, settings_of
 from hotloop.results.session import Measure, Outcome, run_target, undeclared_state
 from hotloop.results.signature import takes_settings
 from hotloop.results.targets import search_path, target_name
-from hotloop.simplify.experiment import Experiment, SimplifySettings
+from hotloop.simplify.experiment import Experiment
 from hotloop.simplify.record import Record
+from hotloop.simplify.settings import SimplifySettings
 from hotloop.simplify.verdict import Verdict, judge_run
 
 # A script that uses nothing that makes stages is given so long, imports aside, to make one.

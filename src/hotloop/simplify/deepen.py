@@ -25,8 +25,9 @@ from hotloop.loop.board import Board
 from hotloop.loop.conduct import Measurement, Request
 from hotloop.loop.loop import Loop
 from hotloop.loop.stage import Stage
-from hotloop.simplify.experiment import Experiment, SimplifySettings
+from hotloop.simplify.experiment import Experiment
 from hotloop.simplify.record import Record
+from hotloop.simplify.settings import SimplifySettings
 from hotloop.simplify.verdict import Verdict, judge
 
 COVERED = 0.8  # of the stage's samples, by the children that are looked at

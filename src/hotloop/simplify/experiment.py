@@ -8,9 +8,7 @@ the benchmark this is a generator of block requests, and its `record` is valid a
 """
 
 import dataclasses
-import math
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -19,8 +17,7 @@ import psutil
 from hotloop.benchmark.peaks import measure_peaks
 from hotloop.benchmark.warmup import warm_up
 from hotloop.benchmark.work import WorkCounter, count_work
-from hotloop.errors import SettingError, expect_positive
-from hotloop.loop.arm import CHECK, REAL, Arm
+from hotloop.loop.arm import Arm
 from hotloop.loop.board import LONGEST_WAIT_NS, TAPE_BYTES, Board
 from hotloop.loop.clock import shortest_wait_ns
 from hotloop.loop.conduct import Block, Measurement, Request
@@ -41,16 +38,17 @@ from hotloop.simplify.blame import raised_by
 from hotloop.simplify.blocks import BlockPlan, plan_blocks
 from hotloop.simplify.estimate import MIN_ROUNDS
 from hotloop.simplify.names import ALL_FREE, BASELINE, free_name, is_aa, is_free, only_name
-from hotloop.simplify.pilot import Pilot, Stretch, pilot_of, stretch_of
+from hotloop.simplify.pilot import Pilot, Stretch, learn, pilot_of, stretch_of
+from hotloop.simplify.promises import check_promises
 from hotloop.simplify.rare import longest_period
 from hotloop.simplify.record import Record
 from hotloop.simplify.recording import in_flight, record_stages
+from hotloop.simplify.settings import SimplifySettings
 from hotloop.simplify.verdict import aa_test
 from hotloop.simplify.watchdog import Watchdog
 
 WARM_UP_SHARE = 0.15  # of the budget, at most
 CHECK_SHARE = 0.05  # of the budget, at most, goes into checking what the stages promise
-MOST_CHECKED = 200  # iterations, at most: rare stages may not be called in them
 RECORD_SHARE = 0.25  # of the budget, at most, goes into filling the tapes
 ENOUGH_SHARE = 0.1  # of the budget, at most, goes into more outputs than are needed
 PLANNED_SHARE = 0.85  # of the budget; the rest is for extending a run whose A/A failed
@@ -60,8 +58,6 @@ PILOT_ROUNDS = 3
 PILOT_SHARE = 0.15  # of what is left of the budget, at most, goes into choosing the block
 MOST_PROBES = 6
 STRETCH_NS, STRETCH_ITERATIONS, LEAST_STRETCH, MOST_STRETCH = 100_000_000, 20, 4, 4096
-# Other threads or processes with this share of a core beside the loop are part of it.
-HIDDEN_CPU = 0.1
 KEPT_DURATIONS = 200_000
 # No stage is delayed or padded for longer than so many times the longest iteration seen.
 LONGEST_WAIT = 4
@@ -69,45 +65,6 @@ LONGEST_WAIT = 4
 GOLDEN = 0.6180339887498949
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class SimplifySettings:
-    """What to look for, and for how long."""
-
-    budget: float = 30.0
-    """Time for the whole experiment, in seconds."""
-    worth: float = 0.03
-    """The smallest gain worth knowing of, as a share of the loop's time."""
-    faster: tuple[float, ...] = (2.0,)
-    """How many times faster a stage is tried, besides free; several numbers draw a curve."""
-    aa_pairs: int = 3
-    """How many arms are the same as the baseline, to see what the method makes of no difference."""
-    looks: int = 4
-    """How often arms may be dropped."""
-    in_flight: int | None = None
-    """Items between the first stage and the loop; default: what the loop says, or what is seen."""
-    tape_memory: float = 0.1
-    """The share of the free memory that recorded outputs may take."""
-    seed: int = 0
-    """Of the order of the arms, of the lengths of the blocks and of the resampling."""
-    price_per_hour: float | None = None
-    """What the machine costs an hour; overrides the loop's own."""
-
-    def __post_init__(self) -> None:
-        for name in ("budget", "worth", "aa_pairs", "looks", "in_flight", "price_per_hour"):
-            expect_positive(name.replace("_", " "), getattr(self, name))
-        if not 0 < self.tape_memory <= 1:
-            raise SettingError(
-                f"tape memory: expected a share of the free memory, more than 0 and at most 1, "
-                f"got {self.tape_memory}"
-            )
-        object.__setattr__(self, "faster", tuple(float(k) for k in self.faster))
-        for k in self.faster:
-            if not (math.isfinite(k) and k > 1):
-                raise SettingError(f"faster: expected numbers above 1, such as 2, got {k:g}")
-        if len(set(self.faster)) < len(self.faster):
-            raise SettingError(f"faster: a number stands twice in {self.faster}")
 
 
 class _OutOfTime(Exception):
@@ -180,7 +137,10 @@ class Experiment:
         record, settings, board = self.record, self.settings, self._board
         record.warm_up = yield from self._hear(warm_up(self._now, WARM_UP_SHARE * settings.budget))
         board.longest_wait_ns[0] = LONGEST_WAIT * max(self._durations)
-        yield from self._check_promises()
+        checked_by = self._now() + round(CHECK_SHARE * settings.budget * 1e9)
+        yield from self._hear(check_promises(board, record, self._state, checked_by), keep=False)
+        if record.broken:
+            self._announce([f"{b['stage']} {b['what']}: {b['remedy']}" for b in record.broken])
         memory = settings.tape_memory * psutil.virtual_memory().available
         board.tape_bytes[0] = int(memory / max(1, len(board.stages)))
         now, budget_ns = self._now(), settings.budget * 1e9
@@ -256,30 +216,6 @@ class Experiment:
         if notices:
             self._announce(notices)
 
-    def _check_promises(self) -> Measurement[None]:
-        """Compare, once for each stage, what a call changes with what the stage declares."""
-        board, record = self._board, self.record
-        board.state, board.broken_promises, board.checks = self._state, [], {}
-        deadline = self._now() + round(CHECK_SHARE * self.settings.budget * 1e9)
-        checked: set[str] = set()
-        for _ in range(MOST_CHECKED):
-            left = [name for name in board.stages if name not in checked]
-            if not left:
-                break
-            arm = Arm("checking", dict.fromkeys(left, CHECK), rest=REAL)
-            block = yield from self._ask(
-                Request(arm, iterations=1, phase="checking what the stages change")
-            )
-            record.iterations_kept += 1
-            names = board.names()
-            checked |= {names[event.stage] for event in block.events}
-            if self._now() > deadline:
-                break
-        record.broken = [dataclasses.asdict(broken) for broken in board.broken_promises]
-        board.state = ()
-        if record.broken:
-            self._announce([f"{b['stage']} {b['what']}: {b['remedy']}" for b in record.broken])
-
     # --- the length of a block ---------------------------------------------------------------
 
     def _choose_blocks(self, declared: int) -> Measurement[None]:
@@ -294,7 +230,7 @@ class Experiment:
         pilot: Pilot | None = None
         if any(stage.replaceable for stage in record.looked_at()):
             pilot = yield from self._pilot_until_settled(block, iteration_ns, begin)
-            self._learn_from(pilot, declared)
+            learn(record, pilot, declared)
             arms = first_arms(record, settings.aa_pairs)
         self._iteration_ns = iteration_ns
         self._live = arms
@@ -363,33 +299,6 @@ class Experiment:
         found = {pair: rows for pair, rows in found.items() if {*pair} & {*probes}}
         numbers = {stage.name: stage.index for stage in self.record.stages}
         return pilot_of(found, probes, numbers, block)
-
-    def _learn_from(self, pilot: Pilot, declared: int) -> None:
-        """Put what the pilot saw into the record: queues, waits, and what to leave out."""
-        record = self.record
-        record.carry_over, record.block_settled = pilot.carry_over, pilot.settled
-        record.feeds, record.waits = pilot.feeds, pilot.waits
-        if not record.concurrent:
-            if pilot.waits:
-                record.hidden = (
-                    f"{' and '.join(pilot.waits)} took longer when other stages were free: "
-                    "something waits there that is not a stage"
-                )
-            elif pilot.other_cpu > HIDDEN_CPU and pilot.transient > 1:
-                record.hidden = (
-                    f"other threads computed for {pilot.other_cpu:.0%} of the time, and it took "
-                    f"{pilot.transient} iterations until a free stage was felt"
-                )
-            record.concurrent = record.hidden is not None
-            if record.concurrent:
-                record.kinds = [kind for kind in record.kinds if kind.name not in pilot.waits]
-                record.kinds = [kind for kind in record.kinds if kind.index >= 0]
-        record.kinds = [kind for kind in record.kinds if kind.name not in pilot.waits]
-        if declared or record.concurrent:
-            record.in_flight = max(declared, record.in_flight, pilot.transient)
-        out = record.in_flight + 1 if record.in_flight else 0
-        record.drain_iterations = max(out, pilot.transient)
-        record.drain_base = max(out, pilot.transient_base)
 
     def _put_back(self) -> None:
         assert self._snapshot is not None

@@ -13,6 +13,7 @@ import numpy as np
 from hotloop.loop.conduct import Block
 from hotloop.simplify.names import BASELINE
 from hotloop.simplify.rare import REST, rest_of_iterations
+from hotloop.simplify.record import Record
 
 # A block may be off by this share of its time through what is left of the arm before.
 CARRIED = 0.003
@@ -21,6 +22,8 @@ WAITS_FACTOR, WAITS_SHARE = 1.3, 0.05
 # A stage that is called so much less while another is free is fed by that one.
 FED_SHARE = 0.5
 REST_NUMBER = -1
+# Other threads with this share of a core beside the loop are part of it.
+HIDDEN_CPU = 0.1
 # The end of a stretch takes so many times what its part before takes: it is still changing.
 DRIFT = 1.3
 
@@ -113,6 +116,40 @@ def pilot_of(
         waits=sorted(waits),
         other_cpu=float(np.median([s.other_cpu for s in base])) if base else 0.0,
     )
+
+
+def learn(record: Record, pilot: Pilot, declared: int) -> None:
+    """Put what the pilot saw into the record: queues, waits, and what to leave out.
+
+    declared: items in flight as they were given, 0 if they were not.
+    """
+    record.carry_over, record.block_settled = pilot.carry_over, pilot.settled
+    record.feeds, record.waits = pilot.feeds, pilot.waits
+    if not record.concurrent:
+        record.hidden = _what_shows_something_unseen(pilot)
+        record.concurrent = record.hidden is not None
+        if record.concurrent:
+            record.kinds = [kind for kind in record.kinds if kind.name != REST]
+    record.kinds = [kind for kind in record.kinds if kind.name not in pilot.waits]
+    if declared or record.concurrent:
+        record.in_flight = max(declared, record.in_flight, pilot.transient)
+    out = record.in_flight + 1 if record.in_flight else 0
+    record.drain_iterations = max(out, pilot.transient)
+    record.drain_base = max(out, pilot.transient_base)
+
+
+def _what_shows_something_unseen(pilot: Pilot) -> str | None:
+    if pilot.waits:
+        return (
+            f"{' and '.join(pilot.waits)} took longer when other stages were free: something waits "
+            "there that is not a stage"
+        )
+    if pilot.other_cpu > HIDDEN_CPU and pilot.transient > 1:
+        return (
+            f"other threads computed for {pilot.other_cpu:.0%} of the time, and it took "
+            f"{pilot.transient} iterations until a free stage was felt"
+        )
+    return None
 
 
 def _transient(rows: list[Stretch], block: int) -> tuple[int, int, float]:

@@ -1,0 +1,36 @@
+"""Holding every stage to what it declares of its effects, before anything is replaced."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from hotloop.loop.arm import CHECK, REAL, Arm
+from hotloop.loop.board import Board
+from hotloop.loop.conduct import Measurement, Request
+from hotloop.simplify.record import Record
+
+MOST_CHECKED = 200  # iterations, at most: rare stages may not be called in them
+
+
+def check_promises(
+    board: Board, record: Record, state: Sequence[object], deadline_ns: int
+) -> Measurement[None]:
+    """Compare for two calls of each stage what they change with what the stage declares.
+
+    state: what the loop declares and can be put back. Puts what was found into the record.
+    """
+    board.state, board.broken_promises, board.checks = state, [], {}
+    checked: set[str] = set()
+    for _ in range(MOST_CHECKED):
+        left = [name for name in board.stages if name not in checked]
+        if not left:
+            break
+        arm = Arm("checking", dict.fromkeys(left, CHECK), rest=REAL)
+        block = yield Request(arm, iterations=1, phase="checking what the stages change")
+        record.iterations_kept += 1
+        names = board.names()
+        checked |= {names[event.stage] for event in block.events}
+        if board.clock.now_ns() > deadline_ns:
+            break
+    found = {(broken.stage, broken.what): broken for broken in board.broken_promises}
+    record.broken = [dataclasses.asdict(broken) for broken in found.values()]
+    board.state = ()
