@@ -67,9 +67,10 @@ def ladder(record: Record, samples: Samples) -> Ladder | Unknown:
     ]
     arms = [BASELINE, ALL_FREE, *(only_name(stage.name) for stage in stages)]
     if not stages or not samples.has(*arms):
+        replaceable = [stage for stage in outermost(record.stages) if stage.replaceable]
         return Unknown(
             "the ladder needs two or more replaceable stages"
-            if len(stages) < 2
+            if len(replaceable) < 2
             else "too few rounds held all of its arms; give a larger --budget"
         )
     means = samples.means(arms)

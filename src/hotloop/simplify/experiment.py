@@ -100,6 +100,7 @@ class Experiment:
         self._snapshot: Snapshot | None = None
         self._live: dict[str, Arm] = {}
         self._durations: list[int] = []  # of iterations in which nothing was changed
+        self._heard = False  # whether the first iteration is over
         self._plan = BlockPlan()
         self._iteration_ns = 0.0
         self._round = 0
@@ -144,10 +145,8 @@ class Experiment:
         memory = settings.tape_memory * psutil.virtual_memory().available
         board.tape_bytes[0] = int(memory / max(1, len(board.stages)))
         now, budget_ns = self._now(), settings.budget * 1e9
-        deadline, enough = (
-            now + round(RECORD_SHARE * budget_ns),
-            now + round(ENOUGH_SHARE * budget_ns),
-        )
+        deadline = now + round(RECORD_SHARE * budget_ns)
+        enough = now + round(ENOUGH_SHARE * budget_ns)
         yield from self._hear(
             record_stages(board, record, self._state_complete, deadline, enough, declared)
         )
@@ -186,9 +185,11 @@ class Experiment:
             request = next(measurement)
             while True:
                 block = yield from self._ask(request)
-                if keep:
+                # The first iteration compiles and fills caches: it says nothing of the others.
+                if keep and self._heard:
                     self._durations += block.duration_ns
                     del self._durations[:-KEPT_DURATIONS]
+                self._heard = True
                 request = measurement.send(block)
         except StopIteration as stop:
             result: T = stop.value
