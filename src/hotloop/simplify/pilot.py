@@ -190,7 +190,8 @@ def _carries(rows: list[np.ndarray]) -> bool:
         sums.append(float((np.clip(row[:half], 0, 3 * settled) - settled).sum()))
     mean, error = float(np.mean(sums)), float(np.std(sums, ddof=1)) / np.sqrt(len(sums))
     same = all(each > 0 for each in sums) or all(each < 0 for each in sums)
-    return same and abs(mean) > 2 * error
+    # Student's t for three repetitions.
+    return same and abs(mean) > 4.3 * error
 
 
 def _drifts(rows: list[np.ndarray]) -> bool:
