@@ -1,5 +1,7 @@
 """What hotloop says of a loop: the one place that knows by which functions it is asked."""
 
+import gc
+import importlib
 import time
 from typing import Any
 
@@ -18,9 +20,17 @@ Plain = list[float] | str  # value, low, high; or why there is none
 
 
 def before_making() -> None:
-    """Watch the stages from their first call on, as the command line does."""
-    if not hasattr(hotloop, "run_simplify"):
+    """Do what the command line does before it makes a loop.
+
+    What hotloop has imported by then is not counted by the collector: its pauses shall be the
+    loop's own.
+    """
+    if hasattr(hotloop, "run_simplify"):
+        importlib.import_module("hotloop.results.simplify")
+    else:
         process_board().set(Arm("starting", rest=REAL))
+    gc.collect()
+    gc.freeze()
 
 
 def predict(loop: Loop, budget: float) -> dict[str, Any]:

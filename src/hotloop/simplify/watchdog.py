@@ -2,7 +2,7 @@
 
 import threading
 
-from hotloop.loop.arm import OFF, Arm
+from hotloop.loop.arm import REAL, Arm
 from hotloop.loop.board import Board
 from hotloop.loop.clock import RealClock
 
@@ -17,7 +17,8 @@ class Watchdog:
     def __init__(self, board: Board, seconds: float) -> None:
         self._timer: threading.Timer | None = None
         if isinstance(board.clock, RealClock):
-            self._timer = threading.Timer(seconds, lambda: board.set(Arm("off", rest=OFF)))
+            # REAL and not OFF: a script may mark its iterations by the calls of a stage.
+            self._timer = threading.Timer(seconds, lambda: board.set(Arm("late", rest=REAL)))
             self._timer.daemon = True
             self._timer.name = "hotloop-watchdog"
             self._timer.start()
