@@ -21,7 +21,8 @@ def check_promises(
     board.state, board.broken_promises, board.checks = state, [], {}
     checked: set[str] = set()
     for _ in range(MOST_CHECKED):
-        left = [name for name in board.stages if name not in checked]
+        called = [name for name, stage in board.stages.items() if board.calls[stage.index]]
+        left = [name for name in called if name not in checked]
         if not left:
             break
         arm = Arm("checking", dict.fromkeys(left, CHECK), rest=REAL)
