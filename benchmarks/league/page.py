@@ -12,6 +12,7 @@ from hotloop.loop.host import describe
 from league.entry import Entry
 from league.loops import LOOPS
 from league.process import read
+from league.reasons import REASONS
 from tables import table
 
 WORTH = 0.03
@@ -138,10 +139,18 @@ def _parts(found: League) -> list[str]:
     refusals = _refusals(found)
     misses = [pair for pair in found.judged if not pair.holds]
     parts += ["## Without a prediction", refusals] if refusals else []
-    parts += ["## Misses", _pairs(misses)] if misses else []
+    parts += ["## Misses", _pairs(misses), _reasons(misses)] if misses else []
     hit = [pair for pair in found.judged if pair.holds]
     parts += ["## Hits", _pairs(hit)] if hit else []
     return parts
+
+
+def _reasons(misses: list[Judged]) -> str:
+    """Why predictions missed, a line for each loop among them."""
+    lines = []
+    for name in dict.fromkeys(pair.loop for pair in misses):
+        lines.append(f"- **{name}**: {REASONS.get(name, 'not explained yet')}")
+    return "\n".join(lines)
 
 
 def _by_kind(found: League) -> str:
