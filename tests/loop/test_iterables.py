@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from hotloop.loop import Stage, stage
+from hotloop.loop import FREE, Arm, Board, Stage, stage
+from hotloop.loop.arm import RECORD
 from hotloop.loop.iterables import StageAsyncIterable, StageIterable, on_end_of_pass
+from support.clock import FakeClock
 
 
 class Loader:
@@ -84,3 +86,26 @@ def test_the_end_of_a_pass_is_told() -> None:
     finally:
         on_end_of_pass(None)
     assert [each.name for each in ended] == ["told"]
+
+
+def test_what_starts_a_pass_belongs_to_its_first_call() -> None:
+    """A loader that takes long to start: timed with the stage, and not started while it is free."""
+    clock = FakeClock()
+    board = Board(clock)
+    started: list[int] = []
+
+    class Loader:
+        def __iter__(self) -> Iterator[int]:
+            started.append(1)
+            clock.wait_ns(30_000_000)
+            return iter(range(3))
+
+    staged = Stage("load", board=board, effect="pure")(Loader())
+    board.set(Arm("record", rest=RECORD))
+    assert list(staged) == [0, 1, 2]
+    (first, *others) = board.drain_events()
+    assert first.end_ns - first.start_ns == 30_000_000
+    assert all(event.end_ns == event.start_ns for event in others)
+    board.set(Arm("free", rest=FREE))
+    assert [item for item, _ in zip(staged, range(5), strict=False)] == [0, 1, 2, 0, 1]
+    assert started == [1]

@@ -19,7 +19,7 @@ class StageIterable:
         self._iterable = iterable
 
     def __iter__(self) -> Iterator[Any]:
-        return StageIterator(self.stage, iter(self._iterable))
+        return StageIterator(self.stage, self._iterable)
 
     def __len__(self) -> int:
         return len(self._iterable)  # type: ignore[arg-type]  # raises TypeError as the original
@@ -35,11 +35,16 @@ class StageIterable:
 
 
 class StageIterator:
-    """One pass over an iterable."""
+    """One pass over an iterable.
 
-    def __init__(self, stage: "Stage", iterator: Iterator[Any]) -> None:
+    What starts the pass is part of the first `next`: a loader that starts its workers anew in each
+    epoch spends time there, which a free stage would save.
+    """
+
+    def __init__(self, stage: "Stage", iterable: Iterable[Any]) -> None:
+        self.iterable = iterable
         self._stage = stage
-        self._next = iterator.__next__
+        self._next: Callable[[], Any] = self._start
         self._modes, self._index = stage.board.modes, stage.index
 
     def __iter__(self) -> Iterator[Any]:
@@ -48,7 +53,7 @@ class StageIterator:
     def __next__(self) -> Any:
         try:
             if self._modes[self._index]:
-                return self._stage.measured(self._next, (), {})
+                return self._stage.measured(self._advance, (), {})
             return self._next()
         except StopIteration:
             _tell_end_of_pass(self._stage)
@@ -56,6 +61,13 @@ class StageIterator:
         except Exception as error:
             error.add_note(f"in stage {self._stage.name!r}")
             raise
+
+    def _start(self) -> Any:
+        self._next = iter(self.iterable).__next__
+        return self._next()
+
+    def _advance(self) -> Any:
+        return self._next()
 
 
 class StageAsyncIterable:

@@ -24,7 +24,7 @@ from hotloop.loop.arm import SUBSTITUTES, Kind, amount_of, epoch_of, kind_of
 from hotloop.loop.board import Board, process_board
 from hotloop.loop.effects import check_call, seen_by_the_loop
 from hotloop.loop.gpu import GpuTimer, gpu_timer
-from hotloop.loop.iterables import StageAsyncIterable, StageIterable
+from hotloop.loop.iterables import StageAsyncIterable, StageIterable, StageIterator
 from hotloop.loop.lanes import current_lane, running_loop
 from hotloop.loop.tape import Buffers, Entry, Tape, replay_writes
 
@@ -538,6 +538,8 @@ def _identity(target: Any) -> object:
     """What tells two functions under one name apart, though each may be made anew every time."""
     function = getattr(target, "__func__", target)
     owner = getattr(target, "__self__", None)
+    if isinstance(owner, StageIterator):
+        return type(owner.iterable)
     return getattr(function, "__code__", None) or (type(owner), getattr(target, "__name__", None))
 
 
