@@ -297,7 +297,7 @@ def test_unknown_rung_is_hatched_with_its_reason() -> None:
 
 def test_no_ladder_at_all_is_unknown_with_the_reason() -> None:
     page = render([simplify_run(ladder=False)])
-    assert "the ladder needs two or more replaceable stages" in page
+    assert "too few rounds held all of its arms" in page
     assert "chart wide ladder" in classes(page)
 
 

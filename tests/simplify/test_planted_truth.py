@@ -71,7 +71,7 @@ def test_a_stage_with_slack_is_not_blamed_for_its_share() -> None:
     if isinstance(slack, Slack):
         assert 1e6 < slack.slack_ns.value < 5e6, "3 ms, between what it takes and could bear"
     else:
-        assert verdict.rounds < RESTLESS, slack
+        assert slack.why == "no delay was tried", "where time is short, delays are left out"
 
 
 def test_two_processes() -> None:
