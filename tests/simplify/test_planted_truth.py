@@ -26,10 +26,6 @@ from support.loops import (
     unpaced_thread,
 )
 
-# Beside other programs fewer rounds fit into a test's budget than the second half of an
-# experiment needs; then it must say so, and the first half must still be right.
-RESTLESS = 14
-
 
 def verdict_on(loop: Loop, budget: float, **settings: Any) -> Verdict:
     board = process_board()
@@ -100,7 +96,7 @@ def test_contention_is_named_and_more_workers_are_never_the_advice() -> None:
         undecided = fetch.interference_ns.low <= 0
         assert fetch.cost == ("unknown" if undecided else "contention")
     else:
-        assert verdict.rounds < RESTLESS, fetch.interference_ns
+        assert "--budget" in fetch.interference_ns.why, "where time is short, pads are left out"
         assert fetch.cost == "unknown"
     text = " ".join(headline(verdict))
     assert "add more workers" not in text
