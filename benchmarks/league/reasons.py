@@ -22,6 +22,15 @@ REASONS = {
         "two threads share the interpreter lock; tests ran on the other core meanwhile, and who "
         "gets the lock next changed with it"
     ),
+    "loader-2": (
+        "the workers of an epoch are started by `iter`, which did not belong to the stage when this "
+        "was measured; it belongs to the first item since. Half of the work of an item is not half "
+        "of what the loader takes"
+    ),
+    "bursts-20-thread": (
+        "a stage k times faster beside a thread that computes: predicted by its duration when this "
+        "was measured, by its processor time since"
+    ),
     "covid": (
         "the free truth takes out a method of the runner, with what is around the stage; the "
         "replay leaves that in"
