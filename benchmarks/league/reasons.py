@@ -23,7 +23,7 @@ REASONS = {
         "gets the lock next changed with it"
     ),
     "loader-2": (
-        "the workers of an epoch are started by `iter`, which did not belong to the stage when this "
+        "the workers of an epoch are started by `iter`, which was no part of the stage when this "
         "was measured; it belongs to the first item since. Half of the work of an item is not half "
         "of what the loader takes"
     ),
