@@ -351,7 +351,7 @@ def test_a_loop_around_it_can_be_measured():
     collector = StepCollector(envs, policy_of_cartpole, fragment_steps=32, seed=1)
     loop = Loop(body=lambda: collector.collect().env_steps, unit="env steps", state=[collector])
     board = process_board()
-    experiment = Experiment(board, SimplifySettings(budget=1.5, aa_pairs=1))
+    experiment = Experiment(board, SimplifySettings(budget=9.0, aa_pairs=1))
     drive(loop, experiment.run(loop), board)
     stages = {stage.name: stage for stage in experiment.record.stages}
     assert {"policy", "env step", "store"} <= {n for n, s in stages.items() if s.replaceable}

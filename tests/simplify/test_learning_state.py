@@ -43,7 +43,7 @@ def test_weights_optimiser_generators_and_envs_are_those_of_plain_training() -> 
     np.random.seed(5)
     measured = loop(SETTINGS)
     board = process_board()
-    experiment = Experiment(board, SimplifySettings(budget=4.0, aa_pairs=1))
+    experiment = Experiment(board, SimplifySettings(budget=15.0, aa_pairs=1))
     drive(measured, experiment.run(measured), board)
     record = experiment.record
     assert {stage.name for stage in record.stages if stage.replaceable} >= {
