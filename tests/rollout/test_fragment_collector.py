@@ -296,7 +296,7 @@ def test_a_loop_around_it_can_be_measured():
 
         loop = Loop(body=body, unit="env steps", state=[weights], in_flight=4)
         board = process_board()
-        experiment = Experiment(board, SimplifySettings(budget=2.0, aa_pairs=1))
+        experiment = Experiment(board, SimplifySettings(budget=9.0, aa_pairs=1))
         drive(loop, experiment.run(loop), board)
         stages = {known.name: known for known in experiment.record.stages}
         assert {"policy", "env step", "store", "fragment wait", "learn"} <= set(stages)
