@@ -124,7 +124,7 @@ def learn(record: Record, pilot: Pilot, declared: int) -> None:
     declared: items in flight as they were given, 0 if they were not.
     """
     record.carry_over, record.block_settled = pilot.carry_over, pilot.settled
-    record.feeds, record.waits = pilot.feeds, pilot.waits
+    record.feeds = pilot.feeds
     if not record.concurrent:
         record.hidden = _what_shows_something_unseen(pilot)
         record.concurrent = record.hidden is not None

@@ -25,7 +25,7 @@ REST = "the rest"
 
 
 @dataclass(frozen=True)
-class Kind:
+class WorkKind:
     """How the calls of one stage, or the rest of the iterations, are divided.
 
     limit_ns: longer ones are rare; common_ns: the mean of the others; beyond_ns: the mean of what
@@ -54,7 +54,7 @@ class Kind:
         return spent, events
 
 
-def kind_of_stage(name: str, index: int, durations_ns: np.ndarray, calls: float) -> Kind:
+def kind_of_stage(name: str, index: int, durations_ns: np.ndarray, calls: float) -> WorkKind:
     """Divide a stage's calls. durations_ns: (n,) recorded; calls: of them in an iteration."""
     limit = RARE_FACTOR * float(np.median(durations_ns)) if len(durations_ns) else np.inf
     near = round(calls)
@@ -62,7 +62,7 @@ def kind_of_stage(name: str, index: int, durations_ns: np.ndarray, calls: float)
     return _kind(name, index, durations_ns, limit, irregular=not regular)
 
 
-def kind_of_rest(rest_ns: np.ndarray, iteration_ns: float) -> Kind:
+def kind_of_rest(rest_ns: np.ndarray, iteration_ns: float) -> WorkKind:
     """Divide what iterations do outside of the stages. rest_ns: (iterations,)."""
     median = float(np.median(rest_ns)) if len(rest_ns) else 0.0
     limit = max(RARE_FACTOR * median, REST_SHARE * iteration_ns)
@@ -71,10 +71,10 @@ def kind_of_rest(rest_ns: np.ndarray, iteration_ns: float) -> Kind:
 
 def _kind(
     name: str, index: int, durations_ns: np.ndarray, limit: float, *, irregular: bool
-) -> Kind:
+) -> WorkKind:
     common = durations_ns[durations_ns <= limit]
     rare = durations_ns[durations_ns > limit]
-    return Kind(
+    return WorkKind(
         name=name,
         index=index,
         limit_ns=limit,

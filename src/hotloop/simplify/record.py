@@ -14,7 +14,7 @@ from hotloop.loop.arm import REAL, Arm
 from hotloop.loop.conduct import Block
 from hotloop.simplify.estimate import Samples
 from hotloop.simplify.names import BASELINE, is_aa
-from hotloop.simplify.rare import Kind, rest_of_iterations
+from hotloop.simplify.rare import WorkKind, rest_of_iterations
 
 
 @dataclass
@@ -58,9 +58,8 @@ class Record:
     stages: list[StageFacts] = field(default_factory=list)
     concurrent: bool = False  # something runs beside the loop, seen or unseen
     hidden: str | None = None  # what shows that something unseen runs beside it
-    waits: list[str] = field(default_factory=list)  # stages that wait for it
     feeds: dict[str, list[str]] = field(default_factory=dict)  # by stage: those it keeps going
-    kinds: list[Kind] = field(default_factory=list)  # of rare work
+    kinds: list[WorkKind] = field(default_factory=list)  # of rare work
     in_flight: int = 0
     block_iterations: int = 1  # at the least; a block has up to twice as many
     period: int = 1  # iterations between the rarest work that matters
@@ -208,7 +207,7 @@ class Record:
             seed=seed,
         )
 
-    def _really_runs(self, arm: str, kind: Kind) -> bool:
+    def _really_runs(self, arm: str, kind: WorkKind) -> bool:
         """Whether a kind of work is in an arm what it is in the baseline."""
         if kind.index < 0:
             return True
@@ -301,7 +300,7 @@ class Record:
         record.warm_up = WarmUp(**facts["warm_up"]) if facts.get("warm_up") else None
         record.work = Work(**facts["work"]) if facts.get("work") else None
         record.peaks = Peaks(**facts["peaks"]) if facts.get("peaks") else None
-        record.kinds = [Kind(**kind) for kind in facts["kinds"]]
+        record.kinds = [WorkKind(**kind) for kind in facts["kinds"]]
         record.arms = {
             name: Arm(name, dict.fromkeys(modes, REAL)) for name, modes in facts["arms"].items()
         }

@@ -13,7 +13,7 @@ from hotloop.loop.conduct import Measurement, Request
 from hotloop.loop.lanes import current_lane
 from hotloop.loop.stage import Stage
 from hotloop.loop.tape import MIN_OUTPUTS, PROBLEM, WANTED_OUTPUTS, modes_of
-from hotloop.simplify.rare import Kind, kind_of_rest, kind_of_stage, rest_of_iterations
+from hotloop.simplify.rare import WorkKind, kind_of_rest, kind_of_stage, rest_of_iterations
 from hotloop.simplify.record import Record, StageFacts
 
 KEPT_EVENTS = 200_000
@@ -130,7 +130,7 @@ def in_flight(board: Board, record: Record) -> int:
 
 def _kinds(
     record: Record, events: list[Event], starts: list[int], durations: list[int]
-) -> list[Kind]:
+) -> list[WorkKind]:
     """Divide the calls of each stage, and the rest of the iterations, into common and rare."""
     table = np.array(events, np.int64).reshape(-1, 4)
     kinds = []

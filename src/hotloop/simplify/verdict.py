@@ -136,7 +136,7 @@ def judge(
     p_values = _adjusted(samples)
     aa = aa_test(record, seed, worth)
     found = ladder(record, samples)
-    judging = _Judging(record, samples, found, p_values, aa, worth, seed)
+    judging = _Judging(record, samples, found, p_values, aa, worth)
     rows = [judging.row(stage) for stage in record.looked_at()]
     pairs = judging.pairs()
     enough = samples.has(BASELINE)
@@ -250,7 +250,6 @@ class _Judging:
     p_values: dict[str, float]
     aa: AaTest
     worth: float
-    seed: int
 
     def row(self, stage: StageFacts) -> StageVerdict:
         """One stage's row."""
