@@ -138,7 +138,7 @@ def stable_baselines3(fixes: Fixes, draws: Draws) -> Iterator[Loop]:
     steps = prepared(fixes, "env step", envs.step)
     acts = prepared(fixes, "policy", model.policy.forward)
     envs.step = stage("env step", steps, effect="stateful")  # type: ignore[method-assign]
-    model.policy.forward = stage("policy", acts, effect="pure")  # type: ignore[method-assign]
+    model.policy.forward = stage("policy", acts, effect="stateful")  # type: ignore[method-assign]
     model.train = stage("train", model.train, effect="stateful")  # type: ignore[method-assign]
 
     def body() -> int:
@@ -152,7 +152,7 @@ def stable_baselines3(fixes: Fixes, draws: Draws) -> Iterator[Loop]:
             body=body,
             name="stable-baselines3",
             unit="env steps",
-            state=[model.policy, model.policy.optimizer, model.rollout_buffer, envs],
+            state=[model, envs],
         )
     finally:
         envs.close()
@@ -220,7 +220,7 @@ LOOPS = {
     "loader-2": Entry(
         partial(loader, 2),
         "loader",
-        (("load", 0.5), ("load", 0.0), ("train", 0.0)),
+        (("load", 0.0), ("train", 0.0), ("train", 0.5)),
         period=20,
         needs=TORCH,
     ),

@@ -28,9 +28,10 @@ from hotloop.report.html import render, write_html
 from hotloop.report.numbers import rate, times
 from hotloop.simplify.ceilings import Rung
 from hotloop.simplify.names import ALL_FREE, BASELINE, aa_name, free_name, only_name
-from hotloop.simplify.record import Record, StageFacts
+from hotloop.simplify.record import Record
 from hotloop.simplify.settings import SimplifySettings
 from hotloop.simplify.verdict import judge_run
+from support.stages import MS, stage_facts
 
 HOST = {
     "date": "2026-01-02T03:04:05+00:00",
@@ -43,7 +44,6 @@ HOST = {
     "command": "hotloop simplify loop.py:make",
 }
 NASTY = "log <&\"'>"
-MS = 1_000_000
 CHARTS = {"ladder", "tornado", "timeline", "learning"}
 
 
@@ -136,23 +136,11 @@ def simplify_run(*, restless: bool = False, rounds: int = 24, ladder: bool = Tru
     record = Record(unit="env steps", seconds=3.0, usable_cores=2.0, warm_up=WarmUp(0.01), kinds=[])
     record.arms = {name: Arm(name) for name in times_ms}
     record.stages = [
-        StageFacts(
-            name=name,
-            index=k,
-            kind="cpu",
+        stage_facts(
+            name,
+            k,
+            ms,
             effect="effectful" if name == NASTY else "pure",
-            inside=None,
-            calls_per_iteration=1.0,
-            ns_per_call=ms * MS,
-            tape_ns=[round(ms * MS)],
-            ns_per_iteration=ms * MS,
-            share=ms / 10,
-            cpu_share=1.0,
-            beside_main=False,
-            lanes=[7],
-            outputs=100,
-            modes_ns=None,
-            bytes_per_call=None,
             not_replaced="effectful: delayed, never replaced" if name == NASTY else None,
         )
         for k, (name, ms) in enumerate(names.items())

@@ -12,8 +12,9 @@ from hotloop.loop import Board, Loop, Stage, drive
 from hotloop.loop.arm import Kind
 from hotloop.simplify.ceilings import Ladder, PipelineModel
 from hotloop.simplify.experiment import Experiment
+from hotloop.simplify.rows import StageVerdict
 from hotloop.simplify.settings import SimplifySettings
-from hotloop.simplify.verdict import StageVerdict, Verdict, judge
+from hotloop.simplify.verdict import Verdict, judge
 from support.clock import FakeClock
 
 MS = 1_000_000

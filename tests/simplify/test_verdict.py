@@ -13,30 +13,7 @@ from hotloop.simplify.names import BASELINE, aa_name, free_name
 from hotloop.simplify.record import Record, StageFacts
 from hotloop.simplify.settings import SimplifySettings
 from hotloop.simplify.verdict import Verdict, judge
-
-MS = 1e6
-
-
-def facts(name: str, index: int, ms: float, not_replaced: str | None = None) -> StageFacts:
-    return StageFacts(
-        name=name,
-        index=index,
-        kind="cpu",
-        effect="pure",
-        inside=None,
-        calls_per_iteration=1.0,
-        ns_per_call=ms * MS,
-        tape_ns=[round(ms * MS)],
-        ns_per_iteration=ms * MS,
-        share=ms / 10,
-        cpu_share=1.0,
-        beside_main=False,
-        lanes=[7],
-        outputs=100,
-        modes_ns=None,
-        bytes_per_call=None,
-        not_replaced=not_replaced,
-    )
+from support.stages import MS, stage_facts
 
 
 def record_of(
@@ -83,7 +60,7 @@ def answer(verdict: Verdict) -> str:
 
 
 def test_stages_that_gain_the_same_are_called_a_tie() -> None:
-    stages = [facts("left", 0, 4.0), facts("right", 1, 4.0), facts("log", 2, 1.0)]
+    stages = [stage_facts("left", 0, 4.0), stage_facts("right", 1, 4.0), stage_facts("log", 2, 1.0)]
     times = same() | {free_name("left"): 6.0, free_name("right"): 6.001, free_name("log"): 9.0}
     verdict = judge(record_of(times, stages, noise=0.01), "tie", 0.03)
     assert {verdict.fix.name, *verdict.ties} == {"left", "right"}  # type: ignore[union-attr]
@@ -91,7 +68,7 @@ def test_stages_that_gain_the_same_are_called_a_tie() -> None:
 
 
 def test_stages_that_gain_differently_are_no_tie() -> None:
-    stages = [facts("left", 0, 4.0), facts("right", 1, 3.0)]
+    stages = [stage_facts("left", 0, 4.0), stage_facts("right", 1, 3.0)]
     times = same() | {free_name("left"): 6.0, free_name("right"): 7.0}
     verdict = judge(record_of(times, stages), "no tie", 0.03)
     assert verdict.fix is not None
@@ -99,7 +76,7 @@ def test_stages_that_gain_differently_are_no_tie() -> None:
 
 
 def test_where_nothing_could_be_replaced_nothing_is_known() -> None:
-    stages = [facts("collect", 0, 8.5, "effectful: delayed, never replaced")]
+    stages = [stage_facts("collect", 0, 8.5, not_replaced="effectful: delayed, never replaced")]
     verdict = judge(record_of(same(), stages), "effectful", 0.03)
     assert verdict.fix is None
     assert verdict.unknown == ["collect"]
@@ -110,7 +87,8 @@ def test_where_nothing_could_be_replaced_nothing_is_known() -> None:
 
 
 def test_what_is_unknown_stands_beside_what_is_known() -> None:
-    stages = [facts("act", 0, 5.0), facts("save", 1, 3.0, "its output is a generator")]
+    saved = stage_facts("save", 1, 3.0, not_replaced="its output is a generator")
+    stages = [stage_facts("act", 0, 5.0), saved]
     times = same() | {free_name("act"): 5.0}
     verdict = judge(record_of(times, stages), "partly", 0.03)
     unknown = statements.unknown(verdict)
@@ -123,7 +101,7 @@ def test_what_is_unknown_stands_beside_what_is_known() -> None:
 
 def test_a_small_known_difference_of_equal_arms_widens_and_does_not_refuse() -> None:
     """−0.3% with a tight interval: less than a third of what is worth knowing."""
-    stages = [facts("act", 0, 7.0)]
+    stages = [stage_facts("act", 0, 7.0)]
     times = same(aa2=10.04) | {free_name("act"): 3.0}
     verdict = judge(record_of(times, stages, noise=0.0005), "precise", 0.03)
     assert verdict.refused is None
@@ -136,14 +114,14 @@ def test_a_small_known_difference_of_equal_arms_widens_and_does_not_refuse() -> 
 
 @pytest.mark.parametrize("rounds", [12, 48, 192])
 def test_more_rounds_never_refuse_what_fewer_do_not(rounds: int) -> None:
-    stages = [facts("act", 0, 7.0)]
+    stages = [stage_facts("act", 0, 7.0)]
     times = same(aa2=10.04) | {free_name("act"): 3.0}
     verdict = judge(record_of(times, stages, noise=0.003, rounds=rounds), "longer", 0.03)
     assert verdict.refused is None
 
 
 def test_a_large_difference_of_equal_arms_refuses_and_says_how_long_it_would_take() -> None:
-    stages = [facts("act", 0, 7.0)]
+    stages = [stage_facts("act", 0, 7.0)]
     times = same(aa2=10.6) | {free_name("act"): 3.0}
     verdict = judge(record_of(times, stages), "restless", 0.03)
     assert verdict.refused is not None

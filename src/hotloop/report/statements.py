@@ -21,7 +21,8 @@ from hotloop.report.numbers import (
     seconds,
 )
 from hotloop.simplify.ceilings import Ladder, Rung
-from hotloop.simplify.verdict import Pair, Verdict
+from hotloop.simplify.rows import Pair
+from hotloop.simplify.verdict import Verdict
 
 _COST = {
     "waiting": "the loop waits for it",

@@ -115,7 +115,7 @@ class Samples:
         T = T(free) + (T(slowed) − T(free)) · (s/factor − s(free)) / (s(slowed) − s(free)), where s
         is the stage's own time in an iteration: in the baseline, and as it came out in either arm.
         So the recorded durations need not be the ones of today, and what they stand for is part
-        of the interval. It is never more than the gain of the free stage.
+        of the interval.
         """
         base = self.same[0]
         arms = [base, free, slowed]
@@ -136,9 +136,7 @@ class Samples:
 
         value = float(gain(times.values, own, none, took))
         error = times.error(gain(times.replicates, owns, nones, tooks))
-        found = times.around(value, error, CONFIDENCE)
-        most = times.gain(free, base)
-        return Interval(min(found.value, most.value), found.low, min(found.high, most.high))
+        return times.around(value, error, CONFIDENCE)
 
     def _stage_times(
         self, stage: int, columns: list[int], rounds: np.ndarray

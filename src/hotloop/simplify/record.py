@@ -110,6 +110,11 @@ class Record:
         """The stages that the experiment is about."""
         return [stage for stage in self.stages if not self.focus or stage.name in self.focus]
 
+    @property
+    def in_sequence(self) -> bool:
+        """Whether time of a stage is time of the loop: nothing runs beside it, on a GPU neither."""
+        return not self.concurrent and not any(stage.kind == "gpu" for stage in self.stages)
+
     def is_inside(self, stage: StageFacts, other: StageFacts) -> bool:
         """Whether `stage` is called, at any depth, within `other`."""
         seen = {stage.name}

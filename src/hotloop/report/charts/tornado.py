@@ -13,7 +13,7 @@ from hotloop.benchmark.noise import Interval
 from hotloop.benchmark.summary import Unknown
 from hotloop.report.charts import svg
 from hotloop.report.numbers import figure, interval, percent
-from hotloop.simplify.verdict import StageVerdict
+from hotloop.simplify.rows import StageVerdict
 
 
 def tornado(

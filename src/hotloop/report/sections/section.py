@@ -15,7 +15,7 @@ from hotloop.loop.run import Run
 from hotloop.report.charts import svg
 from hotloop.report.numbers import Form, figure, number
 from hotloop.report.statements import Amount, Name, Sentence
-from hotloop.simplify.verdict import StageVerdict
+from hotloop.simplify.rows import StageVerdict
 
 
 @dataclass(frozen=True)

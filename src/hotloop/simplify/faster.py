@@ -1,0 +1,60 @@
+"""What a loop gains if a stage takes 1/k of its time.
+
+Where calls follow each other, that is a part of what it gains if the stage is free; an arm in which
+something computes in the stage's place for so long only checks it. Where things run side by side,
+such an arm is the measurement itself.
+"""
+
+from hotloop.benchmark.noise import Interval
+from hotloop.simplify.estimate import Samples
+from hotloop.simplify.names import BASELINE, faster_name, free_name
+from hotloop.simplify.record import Record, StageFacts
+
+
+def gain_if_faster(
+    record: Record, samples: Samples, stage: StageFacts, free: Interval, k: float
+) -> Interval | None:
+    """The gain of a stage k times as fast, or None if no arm tells. free: its gain if free.
+
+    It is never more than that of the free stage.
+    """
+    if record.in_sequence:
+        found: Interval | None = _in_sequence(record, samples, stage, free, k)
+    else:
+        found = _stood_for(record, samples, stage, k)
+    if found is None:
+        return None
+    high = min(found.high, max(free.high, 0.0))
+    return Interval(min(found.value, free.value), min(found.low, high), high)
+
+
+def _in_sequence(
+    record: Record, samples: Samples, stage: StageFacts, free: Interval, k: float
+) -> Interval:
+    """The part of the gain of the free stage, its interval as wide as the check demands.
+
+    What computes in a stage's place leaves other things in the caches than the stage does, and how
+    much of that a faster stage leaves depends on how it becomes faster. Where the check is off by
+    more than its own error, the interval is wider by that, in both directions.
+    """
+    off = 0.0
+    for tried in record.faster:
+        expected = free.value * (1 - 1 / tried)
+        if (seen := _stood_for(record, samples, stage, tried)) is not None:
+            off = max(off, seen.low - expected, expected - seen.high)
+    gain = free.scaled(1 - 1 / k)
+    return Interval(gain.value, gain.low - off, gain.high + off)
+
+
+def _stood_for(record: Record, samples: Samples, stage: StageFacts, k: float) -> Interval | None:
+    """The gain by the arm in which something computes, or waits, for 1/k of the stage's time."""
+    free = free_name(stage.name)
+    for how in ("burn", "wait"):
+        arm = faster_name(stage.name, how, k)
+        if not samples.has(arm, free, BASELINE):
+            continue
+        if how == "burn" and record.concurrent:
+            # It computed for 1/k of the processor time; its duration is the others' business too.
+            return samples.means([BASELINE, arm]).gain(arm, BASELINE)
+        return samples.if_faster(free, arm, record.stages.index(stage), k)
+    return None
