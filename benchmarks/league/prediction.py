@@ -11,6 +11,7 @@ from hotloop.benchmark.noise import Interval, rate_interval
 from hotloop.loop import Arm, Loop, drive
 from hotloop.loop.arm import REAL
 from hotloop.loop.board import process_board
+from hotloop.loop.host import host_facts
 from hotloop.simplify.experiment import Experiment
 from hotloop.simplify.settings import SimplifySettings
 from hotloop.simplify.verdict import judge
@@ -25,8 +26,11 @@ def before_making() -> None:
     What hotloop has imported by then is not counted by the collector: its pauses shall be the
     loop's own.
     """
+    host_facts()
     if hasattr(hotloop, "run_simplify"):
         importlib.import_module("hotloop.results.simplify")
+        with importlib.import_module("hotloop.benchmark.meters").Meters():
+            pass
     else:
         process_board().set(Arm("starting", rest=REAL))
     gc.collect()

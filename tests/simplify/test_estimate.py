@@ -160,7 +160,9 @@ def stage_times(burned_ns: float) -> Samples:
 @pytest.mark.parametrize("burned_ns", [3.0, 4.0, 5.0])
 def test_a_faster_stage_is_told_for_the_time_it_takes_today(burned_ns: float) -> None:
     """Recorded durations that were too short or too long stand for half of today's time."""
-    gain = stage_times(burned_ns).if_faster("free x", "burn(2) x", 0, 2.0)
+    samples = stage_times(burned_ns)
+    assert samples.stage_ns is not None
+    gain = samples.if_faster("free x", "burn(2) x", samples.stage_ns[:, :, 0], 2.0)
     assert gain.value == pytest.approx(0.4, abs=0.01)
     assert 0.4 in gain
 

@@ -19,7 +19,11 @@ def gain(
     arms, rng = list(ms), np.random.default_rng(1)
     ns = np.array([list(ms.values())] * 12) * rng.normal(1, noise, (12, len(arms)))
     own = np.array([[own_ms[arm] for arm in arms]] * 12)[:, :, None]
-    samples = Samples(ns, np.ones_like(ns), arms, arms[:1], stage_ns=own, serial=not concurrent)
+    one = np.ones_like(ns)
+    serial = not concurrent
+    # Everything else computes for 3 in an iteration, on another thread.
+    cpu = 3.0 + own[:, :, 0]
+    samples = Samples(ns, one, arms, arms[:1], stage_ns=own, cpu_ns=cpu, serial=serial)
     x = stage_facts("x", 0, own_ms[BASELINE])
     record = Record(stages=[x], concurrent=concurrent, faster=[2.0])
     free = samples.means([BASELINE, FREE]).gain(FREE, BASELINE)

@@ -38,6 +38,7 @@ class Samples:
     (see `hotloop.simplify.rare`); rare_events: (R, A, K) how many such events it was.
     real: (A, K) whether that kind of work really ran in an arm.
     stage_ns: (R, A, S) time of each stage's calls, as they were in that arm.
+    cpu_ns: (R, A) processor time of all threads of this process.
     same: names of the arms in which nothing is changed; the first is the baseline.
     serial: whether a nanosecond of any work is a nanosecond of the loop; otherwise the part that
     the loop feels is estimated.
@@ -52,6 +53,7 @@ class Samples:
     rare_events: np.ndarray | None = None
     real: np.ndarray | None = None
     stage_ns: np.ndarray | None = None
+    cpu_ns: np.ndarray | None = None
     serial: bool = True
     seed: int = 0
     _means: dict[tuple[str, ...], "Means"] = field(default_factory=dict, repr=False)
@@ -109,44 +111,63 @@ class Samples:
         found = self._adjusted([arm], [columns], self.rounds([arm]), False, False)
         return found.time(arm)
 
-    def if_faster(self, free: str, slowed: str, stage: int, factor: float) -> Interval:
+    def if_faster(self, free: str, slowed: str, own: np.ndarray, factor: float) -> Interval:
         """The gain if a stage took 1/`factor` of its time, by an arm that took about so much.
 
-        T = T(free) + (T(slowed) − T(free)) · (s/factor − s(free)) / (s(slowed) − s(free)), where s
-        is the stage's own time in an iteration: in the baseline, and as it came out in either arm.
+        T = T(free) + (T(slowed) − T(free)) · (s − s(free))/factor / (s(slowed) − s(free)), where s
+        is what the stage takes in an iteration: in the baseline, and as it came out in either arm.
         So the recorded durations need not be the ones of today, and what they stand for is part
-        of the interval.
+        of the interval. own: (R, A) of each block what s is the mean of, in ns.
         """
         base = self.same[0]
         arms = [base, free, slowed]
         rounds = self.rounds(arms)
-        # The stage's own time contains what was stolen during it, so the loop's must too.
+        # What the stage takes contains what was stolen during it, so the loop's time must too.
         groups = [self._columns(arm) for arm in arms]
         times = self._adjusted(arms, groups, rounds, False, self._choice[1])
-        own, owns = self._stage_times(stage, self._columns(base), rounds)
-        none, nones = self._stage_times(stage, self._columns(free), rounds)
-        took, tooks = self._stage_times(stage, self._columns(slowed), rounds)
+        (took, tooks), (none, nones), (less, lesses) = (
+            self._mean_of(own, columns, rounds) for columns in groups
+        )
 
         def gain(t: np.ndarray, s: Any, s_free: Any, s_slowed: Any) -> np.ndarray:
-            reach = (s / factor - s_free) / np.maximum(s_slowed - s_free, 1e-9)
+            reach = (s - s_free) / factor / np.maximum(s_slowed - s_free, 1e-9)
             felt = np.maximum(t[..., 2] - t[..., 1], 0)
             time = t[..., 1] + felt * np.clip(reach, 0, 2)
             saved: np.ndarray = 1 - time / t[..., 0]
             return saved
 
-        value = float(gain(times.values, own, none, took))
-        error = times.error(gain(times.replicates, owns, nones, tooks))
+        value = float(gain(times.values, took, none, less))
+        error = times.error(gain(times.replicates, tooks, nones, lesses))
         return times.around(value, error, CONFIDENCE)
 
-    def _stage_times(
-        self, stage: int, columns: list[int], rounds: np.ndarray
+    def if_replayed(self, free: str, slowed: str, own: np.ndarray) -> Interval:
+        """The gain of an arm in which recorded durations, scaled to today's mean, are replayed.
+
+        How well that mean is known is a part of the interval. own: as in `if_faster`.
+        """
+        base = self.same[0]
+        means = self.means([base, free, slowed])
+        gain = means.gain(slowed, base)
+        took, tooks = self._mean_of(own, self._columns(base), self.rounds([base]))
+        relative = means.error(tooks) / max(took, 1e-9)
+        felt = means.gain(free, base).value - gain.value
+        reach = (
+            student_quantile(1 - (1 - CONFIDENCE) / 2, means.degrees) * relative * max(felt, 0.0)
+        )
+        half = math.hypot(gain.half_width, reach)
+        return Interval(gain.value, gain.value - half, gain.value + half)
+
+    def mean_of(self, own: np.ndarray, arm: str) -> float:
+        """The mean of `own` (R, A) in a unit of this arm."""
+        return self._mean_of(own, self._columns(arm), self.rounds([arm]))[0]
+
+    def _mean_of(
+        self, own: np.ndarray, columns: list[int], rounds: np.ndarray
     ) -> tuple[float, np.ndarray]:
-        """A stage's own time in a unit of these arms, and without each round."""
-        if self.stage_ns is None:
-            raise ValueError("these samples have no times of stages")
+        """The mean of `own` in a unit of these arms, and the same without each round."""
         inside = np.zeros(len(self.ns), bool)
         inside[rounds] = True
-        ran = np.where(self._ran, self.stage_ns[:, :, stage], 0.0)
+        ran = np.where(self._ran, own, 0.0)
         spent = np.where(inside, ran[:, columns].sum(axis=1), 0.0)
         units = np.where(inside, self._u[:, columns].sum(axis=1), 0.0)
         value, left = _left_out_ratio(spent[:, None], units[:, None])

@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import TypeVar
 
 import numpy as np
+import numpy.ma
 import psutil
 
 from hotloop.benchmark.peaks import measure_peaks
@@ -317,11 +318,14 @@ class Experiment:
             if look < settings.looks - 1:
                 paces = self._paces()
                 self._drop_arms()
+                second = second_arms(self.record, set(self._live), paces, settings.faster)
                 if look == 0:
-                    self._live |= second_arms(self.record, set(self._live), paces, settings.faster)
+                    self._live |= second
                 elif self._settled():
                     self.record.stopped_early = True
                     break
+                # Also later: replayed durations follow what a call is known to take by then.
+                self._live |= {name: arm for name, arm in second.items() if name in self._live}
                 self._plan_again(planned - self._now())
         while self.may_extend and not self._aa_holds() and self._now() < self._end:
             self.record.extended = True

@@ -48,13 +48,24 @@ def _in_sequence(
 
 def _stood_for(record: Record, samples: Samples, stage: StageFacts, k: float) -> Interval | None:
     """The gain by the arm in which something computes, or waits, for 1/k of the stage's time."""
-    free = free_name(stage.name)
+    assert samples.stage_ns is not None
+    assert samples.cpu_ns is not None
+    free, own = free_name(stage.name), samples.stage_ns[:, :, record.stages.index(stage)]
     for how in ("burn", "wait"):
         arm = faster_name(stage.name, how, k)
         if not samples.has(arm, free, BASELINE):
             continue
-        if how == "burn" and record.concurrent:
-            # It computed for 1/k of the processor time; its duration is the others' business too.
-            return samples.means([BASELINE, arm]).gain(arm, BASELINE)
-        return samples.if_faster(free, arm, record.stages.index(stage), k)
+        if not record.concurrent:
+            return samples.if_faster(free, arm, own, k)
+        # Beside others a call takes longer than it works: how long says little of its work.
+        if how == "burn" and _computes_here(samples, stage, free):
+            return samples.if_faster(free, arm, samples.cpu_ns, k)
+        return samples.if_replayed(free, arm, own)
     return None
+
+
+def _computes_here(samples: Samples, stage: StageFacts, free: str) -> bool:
+    """Whether this process computes less without the stage: a worker's work is not seen here."""
+    assert samples.cpu_ns is not None
+    saved = samples.mean_of(samples.cpu_ns, BASELINE) - samples.mean_of(samples.cpu_ns, free)
+    return saved > 0.5 * stage.ns_per_iteration * (stage.cpu_share or 0.0)

@@ -208,6 +208,7 @@ class Record:
             rare_events=table(self.rare_events, (len(self.kinds),)),
             real=real,
             stage_ns=table(self.stage_ns, (len(self.stages),)),
+            cpu_ns=table(self.process_cpu_ns),
             serial=not self.concurrent,
             seed=seed,
         )
