@@ -129,8 +129,9 @@ def _parts(found: League) -> list[str]:
         f"Version `{found.version}`. {len(found.truths)} pairs of a loop and a fix, in {loops} "
         "loops. Predicted: what `hotloop simplify` says the loop gains if a stage is free (0 of "
         "its work left) or k times faster (1/k left). True: the gain in mean time a unit when the "
-        "stage is really fixed, old and new version in turns, 95% interval by t over the pairs of "
-        "blocks. A prediction holds if it is off by at most √(h₁² + h₂²), the two half-widths.",
+        "stage is really fixed, old and new version in turns in four processes each, 95% interval "
+        "by t over the pairs of blocks, or over the processes where that is wider. A prediction "
+        "holds if it is off by at most √(h₁² + h₂²), the two half-widths.",
         f"**{hits} of {count} predictions hold{_share(hits, count)}**; {len(found.without)} pairs "
         "have none.",
         _by_kind(found),

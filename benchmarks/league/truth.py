@@ -22,13 +22,16 @@ from typing import Any
 import numpy as np
 
 from hotloop.errors import TargetError
+from hotloop.simplify.student import student_quantile
 from league.entry import Draws, Entry, Fixes
 
-REPLICAS = 2  # processes of each version: what differs from process to process is averaged
+# Processes of each version: where memory lies, and which core a thread is on, differs from process
+# to process for as long as it lives.
+REPLICAS = 4
 BLOCK_S = 0.12  # at least
 DRAIN_S = 0.025  # at least
 WARM_UP_S = 0.4
-MIN_PAIRS = 12
+MIN_PAIRS = 3 * REPLICAS
 ANSWER_S = 60.0
 # A restless machine gets up to twice the time, until half of the interval is this small; what is
 # known much better than any prediction takes no more than half of it.
@@ -80,7 +83,7 @@ def measure(entry: Entry, stage: str, left: float, seconds: float) -> dict[str, 
             rows.append((taken[0], taken[1]))
     table = np.array(rows)
     per_unit = _per_unit(rows)
-    value, half = paired_gain(per_unit[:, 0], per_unit[:, 1])
+    value, half = gain_of_replicas(per_unit)
     old_s, new_s = per_unit.mean(axis=0)
     iteration_s = float(table[:, 0, 0].sum() / table[:, 0, 2].sum())
     taken_s = time.perf_counter() - begin
@@ -108,7 +111,7 @@ def _per_unit(rows: list[tuple[Taken, Taken]]) -> np.ndarray:
 def _enough(rows: list[tuple[Taken, Taken]], spent_s: float, planned_s: float) -> bool:
     if len(rows) < MIN_PAIRS or spent_s < LEAST_TIME * planned_s:
         return False
-    _, half = paired_gain(*_per_unit(rows).T)
+    _, half = gain_of_replicas(_per_unit(rows))
     if spent_s < planned_s:
         return half <= FINE_HALF_WIDTH
     return half <= GOOD_HALF_WIDTH or spent_s >= MOST_TIME * planned_s
@@ -120,13 +123,21 @@ def paired_gain(old: np.ndarray, new: np.ndarray) -> tuple[float, float]:
     # To first order the ratio errs as the mean of these, over the mean of the old.
     rest = new - ratio * old
     error = rest.std(ddof=1) / (old.mean() * math.sqrt(len(old)))
-    return float(1 - ratio), float(student(len(old) - 1) * error)
+    return float(1 - ratio), float(student_quantile(0.975, len(old) - 1) * error)
 
 
-def student(degrees: int) -> float:
-    """The 97.5% quantile of Student's t (Cornish and Fisher's expansion; from 4 degrees on)."""
-    z = 1.959964
-    return z + (z**3 + z) / (4 * degrees) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * degrees**2)
+def gain_of_replicas(per_unit: np.ndarray) -> tuple[float, float]:
+    """The gain and half of its interval by pairs (n, old and new) that replicas took in turn.
+
+    The interval is that of the pairs, or by t over the replicas' own gains where that is wider:
+    blocks of one process are no independent witnesses of how processes differ.
+    """
+    value, half = paired_gain(per_unit[:, 0], per_unit[:, 1])
+    own = [paired_gain(*per_unit[k::REPLICAS].T)[0] for k in range(REPLICAS)]
+    between = (
+        student_quantile(0.975, REPLICAS - 1) * float(np.std(own, ddof=1)) / math.sqrt(REPLICAS)
+    )
+    return value, max(half, between)
 
 
 class _Version:

@@ -167,6 +167,25 @@ def test_a_faster_stage_is_told_for_the_time_it_takes_today(burned_ns: float) ->
     assert 0.4 in gain
 
 
+def test_work_that_goes_by_the_clock_is_an_effect_of_the_arm() -> None:
+    """A thread wakes up 30 times a second: in a faster loop less often for an iteration."""
+    rng = np.random.default_rng(5)
+    units = 50.0
+    woken = np.stack([rng.poisson(units * 0.3, 40), rng.poisson(units * 0.1, 40)], axis=1)
+    ns = units * np.array([[7.0, 2.0]]) + 10.0 * woken  # 10 and 3 in an iteration
+    samples = Samples(
+        ns,
+        np.full_like(ns, units),
+        ["baseline", "free x"],
+        ["baseline"],
+        rare_ns=10.0 * woken[:, :, None],
+        rare_events=woken[:, :, None].astype(float),
+        real=np.ones((2, 1), bool),
+    )
+    gain = samples.means(["baseline", "free x"]).gain("free x", "baseline")
+    assert 0.7 in gain
+
+
 # --- Student's t, Holm, slack ---------------------------------------------------------------------
 
 

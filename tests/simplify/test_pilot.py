@@ -75,13 +75,13 @@ def test_a_stage_that_waits_for_something_unseen_is_told() -> None:
     """With training free, loading takes longer: it waits for a loader that is no stage."""
     base = [stretch([4.0] * 40, call_ns={0: 0.1 * MS, REST_NUMBER: 0.0}) for _ in range(3)]
     free = [stretch([3.0] * 40, call_ns={0: 2.9 * MS, REST_NUMBER: 0.0}) for _ in range(3)]
-    assert pilot(free, base).waits == ["load"]
+    assert pilot(free, base).waits.keys() == {"load"}
 
 
 def test_waiting_outside_of_the_stages_is_told_too() -> None:
     base = [stretch([4.0] * 40, call_ns={REST_NUMBER: 0.01 * MS}) for _ in range(3)]
     free = [stretch([3.0] * 40, call_ns={REST_NUMBER: 2.9 * MS}) for _ in range(3)]
-    assert pilot(free, base).waits == [REST]
+    assert pilot(free, base).waits.keys() == {REST}
 
 
 def test_a_stage_that_stops_when_its_consumer_is_free_is_fed_by_it() -> None:
@@ -117,15 +117,23 @@ def test_rare_work_that_does_not_matter_has_no_period() -> None:
 def test_what_a_block_had_beyond_the_common_calls() -> None:
     kind = kind_of_stage("x", 0, np.array([1.0] * 19 + [51.0]), calls=1.0)
     assert (kind.limit_ns, kind.common_ns, kind.irregular) == (3.0, 1.0, False)
-    spent, events = kind.of(np.array([1.0, 51.0, 33.0]), serial=True)
+    spent, events = kind.of(np.array([1.0, 51.0, 33.0]))
     assert (spent, events) == (48.0 + 30.0, 2)
-    assert kind.of(np.array([1.0, 80.0]), serial=False) == (48.0, 1), "each counts as the mean one"
 
 
 def test_a_stage_that_runs_in_some_iterations_is_rare_work_itself() -> None:
     kind = kind_of_stage("learn", 0, np.full(12, 4.0), calls=0.1)
     assert kind.irregular
-    assert kind.of(np.full(3, 4.0), serial=True) == (12.0, 3)
+    assert kind.of(np.full(3, 4.0)) == (12.0, 3)
+
+
+def test_beside_others_waiting_is_no_rare_work() -> None:
+    """Bursts of 51 stay rare where calls may wait for 4; they do not where they may wait for 20."""
+    kind = kind_of_stage("x", 0, np.array([1.0] * 19 + [51.0]), calls=1.0)
+    kept = kind.beside_waiting(4.0)
+    assert kept is not None
+    assert kept.of(np.array([1.0, 12.0, 51.0])) == (pytest.approx(51.0 / 2), 1)
+    assert kind.beside_waiting(20.0) is None
 
 
 def test_the_rest_of_an_iteration_is_what_is_in_no_stage() -> None:

@@ -16,6 +16,7 @@ class StageIterable:
     def __init__(self, stage: "Stage", iterable: Iterable[Any]) -> None:
         self.stage = stage
         stage.is_iterable = True
+        stage.reads_ahead = reads_ahead(iterable)
         self._iterable = iterable
 
     def __iter__(self) -> Iterator[Any]:
@@ -139,3 +140,16 @@ def _of_wrapped(wrapper: StageIterable | StageAsyncIterable, name: str) -> Any:
     if name == "_iterable" or (name.startswith("__") and name.endswith("__")):
         raise AttributeError(f"{type(wrapper).__name__!r} object has no attribute {name!r}")
     return getattr(wrapper._iterable, name)
+
+
+def reads_ahead(iterable: object) -> int:
+    """How many items an iterable's own workers make before they are asked for; 0 if it has none.
+
+    Loaders in the manner of `torch.utils.data.DataLoader` and their iterators tell it.
+    """
+    for prefix in ("", "_"):
+        workers = getattr(iterable, f"{prefix}num_workers", 0)
+        each = getattr(iterable, f"{prefix}prefetch_factor", 0)
+        if isinstance(workers, int) and isinstance(each, int) and workers * each > 0:
+            return workers * each
+    return 0

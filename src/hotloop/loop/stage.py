@@ -152,6 +152,7 @@ class Stage:
         self.tape: Tape = before.tape if before is not None else Tape()
         self.is_block = False
         self.is_iterable = False
+        self.reads_ahead = 0  # items that an iterable's own workers make before they are asked for
         self.function: Callable[..., Any] | None = None
         self.delayed_ns = 0
         self._replayed_epoch = -1

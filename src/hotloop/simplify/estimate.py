@@ -26,6 +26,8 @@ LEAST_DEGREES = 2
 FEW_EVENTS = 30
 # Rare work below this share of the time is left to the noise.
 RARE_SHARE = 0.003
+# So many standard deviations of a count are no chance.
+UNLIKELY = 4.0
 
 
 @dataclass
@@ -189,8 +191,8 @@ class Samples:
 
     @cached_property
     def _rare_matters(self) -> bool:
-        total = float(self._y.sum())
-        return bool(total and (self._rare.sum(axis=(0, 1)) > RARE_SHARE * total).any())
+        large = self._rare.sum(axis=(0, 1)) > RARE_SHARE * float(self._y.sum())
+        return bool((large & self._comes_alike).any())
 
     def _spread(self, stolen: bool, rare: bool) -> float:
         """The typical error of an arm's time against the baseline's, for comparing options."""
@@ -271,7 +273,7 @@ class Samples:
         count = self._rare.shape[2]
         total = float(self._y.sum())
         share = self._rare.sum(axis=(0, 1)) / max(total, 1e-300)
-        large = share > RARE_SHARE
+        large = (share > RARE_SHARE) & self._comes_alike
         if self.serial or not large.any():
             everything: np.ndarray = large.astype(float)
             return everything
@@ -279,6 +281,20 @@ class Samples:
         y = self._less_stolen if stolen else self._y
         felt[large] = self._slopes(y, self._rare[:, :, large])
         return felt
+
+    @cached_property
+    def _comes_alike(self) -> np.ndarray:
+        """Whether each kind of rare work comes as often for a unit in every arm: (K,).
+
+        What goes by the clock, not by the loop's iterations, comes more seldom in an arm that is
+        faster: that is an effect of the arm, and no matter of chance.
+        """
+        units = np.where(self._real, self._u.sum(axis=0)[:, None], 0.0)  # (A, K)
+        seen = self._events.sum(axis=0)
+        expected = units * seen.sum(axis=0) / np.maximum(units.sum(axis=0), 1e-300)
+        away = np.abs(seen - expected) / np.sqrt(np.maximum(expected, 1.0))
+        alike: np.ndarray = (away < UNLIKELY).all(axis=0)
+        return alike
 
     @cached_property
     def _less_stolen(self) -> np.ndarray:

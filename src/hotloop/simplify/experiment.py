@@ -232,7 +232,9 @@ class Experiment:
         pilot: Pilot | None = None
         if any(stage.replaceable for stage in record.looked_at()):
             pilot = yield from self._pilot_until_settled(block, iteration_ns, begin)
-            learn(record, pilot, declared)
+            known = self._board.stages.values()
+            ahead = {stage.name: stage.reads_ahead for stage in known if stage.reads_ahead}
+            learn(record, pilot, declared, ahead)
             arms = first_arms(record, settings.aa_pairs)
         self._iteration_ns = iteration_ns
         self._live = arms

@@ -69,7 +69,8 @@ class Pilot:
     carry_over: float  # how much a gain would be off if nothing were left out
     settled: bool  # whether the stretches were long enough to tell
     feeds: dict[str, list[str]] = field(default_factory=dict)  # by stage: those it keeps going
-    waits: list[str] = field(default_factory=list)  # stages that wait for something unseen
+    # Stages that wait for something unseen, and how long a typical call then is, in ns.
+    waits: dict[str, float] = field(default_factory=dict)
     other_cpu: float = 0.0
 
 
@@ -92,7 +93,7 @@ def pilot_of(
         if pair[1] in probes
     )
     feeds: dict[str, list[str]] = {}
-    waits: set[str] = set()
+    waits: dict[str, float] = {}
     whole = float(np.median([np.median(s.durations_ns) for s in base])) if base else 0.0
     for (_, arm), rows in stretches.items():
         if arm not in probes:
@@ -106,43 +107,51 @@ def pilot_of(
             took = min(row.call_ns.get(number, 0.0) for row in rows)
             most = max(row.call_ns.get(number, 0.0) for row in base)
             if took > WAITS_FACTOR * most and took > most + WAITS_SHARE * whole:
-                waits.add(other)
+                longest = max(row.call_ns.get(number, 0.0) for row in rows)
+                waits[other] = max(longest, waits.get(other, 0.0))
     return Pilot(
         transient=max((t[0] for p, t in transients.items() if p[1] in probes), default=0),
         transient_base=max((t[0] for p, t in transients.items() if p[1] == BASELINE), default=0),
         carry_over=max((t[2] for t in transients.values()), default=0.0),
         settled=settled,
         feeds=feeds,
-        waits=sorted(waits),
+        waits=waits,
         other_cpu=float(np.median([s.other_cpu for s in base])) if base else 0.0,
     )
 
 
-def learn(record: Record, pilot: Pilot, declared: int) -> None:
+def learn(record: Record, pilot: Pilot, declared: int, ahead: Mapping[str, int]) -> None:
     """Put what the pilot saw into the record: queues, waits, and what to leave out.
 
-    declared: items in flight as they were given, 0 if they were not.
+    declared: items in flight as they were given, 0 if they were not. ahead: by stage, the items
+    that its own workers make before they are asked for.
     """
     record.carry_over, record.block_settled = pilot.carry_over, pilot.settled
     record.feeds = pilot.feeds
     if not record.concurrent:
-        record.hidden = _what_shows_something_unseen(pilot)
+        record.hidden = _what_shows_something_unseen(pilot, ahead)
         record.concurrent = record.hidden is not None
         if record.concurrent:
             record.kinds = [kind for kind in record.kinds if kind.name != REST]
-    record.kinds = [kind for kind in record.kinds if kind.name not in pilot.waits]
+    if record.concurrent:
+        waiting = {kind.name: pilot.waits.get(kind.name, 0.0) for kind in record.kinds}
+        kinds = [kind.beside_waiting(waiting[kind.name]) for kind in record.kinds]
+        record.kinds = [kind for kind in kinds if kind is not None]
     if declared or record.concurrent:
-        record.in_flight = max(declared, record.in_flight, pilot.transient)
+        items = [declared, record.in_flight, pilot.transient, *ahead.values()]
+        record.in_flight = max(items)
     out = record.in_flight + 1 if record.in_flight else 0
     record.drain_iterations = max(out, pilot.transient)
     record.drain_base = max(out, pilot.transient_base)
 
 
-def _what_shows_something_unseen(pilot: Pilot) -> str | None:
+def _what_shows_something_unseen(pilot: Pilot, ahead: Mapping[str, int]) -> str | None:
+    for name, items in ahead.items():
+        return f"workers of {name} make up to {items} items before they are asked for"
     if pilot.waits:
         return (
-            f"{' and '.join(pilot.waits)} took longer when other stages were free: something waits "
-            "there that is not a stage"
+            f"{' and '.join(sorted(pilot.waits))} took longer when other stages were free: "
+            "something waits there that is not a stage"
         )
     if pilot.other_cpu > HIDDEN_CPU and pilot.transient > 1:
         return (

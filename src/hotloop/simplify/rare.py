@@ -7,6 +7,7 @@ less than that can be taken out of its time. Here it is found out how long the c
 stage take, and each block is asked how much it had beyond them.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ import numpy as np
 
 # A call that takes so many times the median is rare work; up to that it is the common kind.
 RARE_FACTOR = 3.0
+# Beside waiting, a rare call is one of which waiting can be no more than this share.
+WAITING_SHARE = 2 / 3
 # Work outside of the stages counts as rare from this share of an iteration on.
 REST_SHARE = 0.02
 # A stage that is called in fewer iterations than this is rare work itself.
@@ -39,19 +42,24 @@ class WorkKind:
     beyond_ns: float
     irregular: bool
 
-    def of(self, durations_ns: np.ndarray, serial: bool) -> tuple[float, int]:
-        """What a block with these calls had of this kind: ns beyond the common, rare events.
-
-        In a loop whose parts run side by side a rare call may take longer in one arm than in
-        another: there each counts as the mean one.
-        """
+    def of(self, durations_ns: np.ndarray) -> tuple[float, int]:
+        """What a block with these calls had of this kind: ns beyond the common, rare events."""
         beyond = durations_ns[durations_ns > self.limit_ns] - self.limit_ns
-        spent = float(beyond.sum()) if serial else len(beyond) * self.beyond_ns
-        events = len(beyond)
         if self.irregular:
-            spent += self.common_ns * len(durations_ns)
-            events = len(durations_ns)
-        return spent, events
+            every = self.common_ns * len(durations_ns)
+            return float(beyond.sum()) + every, len(durations_ns)
+        return float(beyond.sum()), len(beyond)
+
+    def beside_waiting(self, waiting_ns: float) -> "WorkKind | None":
+        """The same kind where calls also wait for others, typically so long: that is no rare work.
+
+        None if the rare calls are not much longer than that.
+        """
+        rare_ns = self.limit_ns + self.beyond_ns
+        limit = max(RARE_FACTOR * waiting_ns, rare_ns / 2)
+        if self.irregular or limit > WAITING_SHARE * rare_ns:
+            return None
+        return dataclasses.replace(self, limit_ns=limit, beyond_ns=rare_ns - limit)
 
 
 def kind_of_stage(name: str, index: int, durations_ns: np.ndarray, calls: float) -> WorkKind:

@@ -177,7 +177,7 @@ class Record:
                 durations = rest_of_iterations(
                     events, outermost, lane, np.array(block.start_ns), np.array(block.duration_ns)
                 )
-            spent[k], number[k] = kind.of(durations, serial=not self.concurrent)
+            spent[k], number[k] = kind.of(durations)
         self.rare_ns.append(spent)
         self.rare_events.append(number)
 
@@ -198,14 +198,21 @@ class Record:
         real = np.array(
             [[self._really_runs(name, kind) for kind in self.kinds] for name in names], bool
         ).reshape(len(names), len(self.kinds))
+        rare_ns = table(self.rare_ns, (len(self.kinds),))
+        rare_events = table(self.rare_events, (len(self.kinds),))
+        if self.concurrent:
+            # A rare call may take longer in one arm than in another: each counts as the mean one.
+            spent = np.nansum(np.where(real, rare_ns, 0.0), axis=(0, 1))
+            count = np.nansum(np.where(real, rare_events, 0.0), axis=(0, 1))
+            rare_ns = rare_events * (spent / np.maximum(count, 1.0))
         return Samples(
             ns=table(self.ns),
             units=table(amounts),
             arms=names,
             same=self.same_arms(),
             stolen_ns=table(self.stolen_ns),
-            rare_ns=table(self.rare_ns, (len(self.kinds),)),
-            rare_events=table(self.rare_events, (len(self.kinds),)),
+            rare_ns=rare_ns,
+            rare_events=rare_events,
             real=real,
             stage_ns=table(self.stage_ns, (len(self.stages),)),
             cpu_ns=table(self.process_cpu_ns),
