@@ -42,10 +42,10 @@ check: $(READY)
 	@$(BIN)/lint-imports --no-cache > .venv/lint-imports.log || { cat .venv/lint-imports.log; exit 1; }
 
 test: check
-	@$(BIN)/pytest
+	@$(BIN)/pytest -n 2 --dist loadfile
 
 test-all: check
-	@$(BIN)/pytest -m ''
+	@$(BIN)/pytest -n 2 --dist loadfile -m ''
 
 clean:
 	rm -rf .venv .hotloop report.html
