@@ -139,7 +139,7 @@ def _faster(record: Record, stage: StageFacts, k: float, pace: Pace) -> dict[str
         mode = WORK(k * pace.drift) if record.concurrent else BURN(k * pace.drift)
         name = faster_name(stage.name, "burn", k)
     elif stage.ns_per_call / k >= record.shortest_wait_ns:
-        name, mode = faster_name(stage.name, "wait", k), WAIT(k * pace.stretch)
+        name, mode = faster_name(stage.name, "wait", k), WAIT(k * pace.drift)
     else:
         return {}
     return {name: Arm(name, {stage.name: mode})}

@@ -20,6 +20,8 @@ KEPT_EVENTS = 200_000
 KEPT_CALLS = 4_000
 # The guess where neither the loop nor the counts say how much is in flight.
 UNKNOWN_IN_FLIGHT = 4
+# Calls an iteration so near to a whole number are paced by the loop.
+NEAR_WHOLE = 0.1
 
 
 def record_stages(
@@ -121,11 +123,20 @@ def in_flight(board: Board, record: Record) -> int:
     if not record.concurrent:
         return 0
     seen = [
-        math.ceil(board.calls[stage.index] / stage.calls_per_iteration) - record.iterations_kept
+        math.ceil(board.calls[stage.index] / paced) - record.iterations_kept
         for stage in record.stages
-        if stage.beside_main
+        if stage.beside_main and (paced := _paced(stage.calls_per_iteration)) is not None
     ]
     return max([count for count in seen if count > 0], default=UNKNOWN_IN_FLIGHT)
+
+
+def _paced(calls: float) -> float | None:
+    """The calls of an iteration in the long run, if the loop paces them: whole, or one in so many.
+
+    What is in flight now makes them a little more or less; what goes by the clock is any number.
+    """
+    whole = float(round(calls)) if calls >= 1 else 1 / max(1, round(1 / max(calls, 1e-9)))
+    return whole if abs(calls - whole) <= NEAR_WHOLE * whole else None
 
 
 def _kinds(
