@@ -132,12 +132,9 @@ class _Tree:
         cpu, memory = self._own()
         processes = 1
         for process in self._descendants():
-            with contextlib.suppress(psutil.Error), process.oneshot():
-                times = process.cpu_times()
-                memory += process.memory_info().rss
-                # What ended children had used is in the children_ fields of who waited for them.
-                cpu += times.user + times.system + times.children_user + times.children_system
-                processes += 1
+            with contextlib.suppress(psutil.Error):  # it has ended
+                spent, held = _asked(process)
+                cpu, memory, processes = cpu + spent, memory + held, processes + 1
         return cpu, memory, processes
 
     def close(self) -> None:
@@ -149,9 +146,7 @@ class _Tree:
 
     def _own(self) -> tuple[float, float]:
         if self._stat < 0:
-            times = self._process.cpu_times()
-            spent = times.user + times.system + times.children_user + times.children_system
-            return spent, self._process.memory_info().rss
+            return _asked(self._process)
         # proc(5): after the name in brackets come state, ppid, ...; utime, stime, cutime and cstime
         # are fields 14 to 17 of the line, rss is field 24.
         fields = os.pread(self._stat, 4096, 0).rpartition(b")")[2].split()
@@ -165,6 +160,15 @@ class _Tree:
                 self._children = self._process.children(recursive=True)
             self._newest = newest
         return self._children
+
+
+def _asked(process: psutil.Process) -> tuple[float, float]:
+    """Processor seconds and bytes in memory of a process. Raises: psutil.Error if it has ended."""
+    with process.oneshot():
+        times = process.cpu_times()
+        # What ended children had used is in the children_ fields of who waited for them.
+        spent = times.user + times.system + times.children_user + times.children_system
+        return spent, process.memory_info().rss
 
 
 class Meters:

@@ -103,7 +103,7 @@ def second_arms(
                 arms[pad_name(stage.name)] = Arm(pad_name(stage.name), {stage.name: mode})
             # In a sequence one is enough: it checks what follows from the free stage.
             for k in faster[:1] if record.in_sequence else faster:
-                arms |= _faster(record, stage, k, pace)
+                arms |= _faster(record, stage, k, pace.drift)
             arms |= delays(record, stage)
         else:
             small.append(stage)
@@ -132,14 +132,14 @@ def replaced_in(arm: Arm) -> list[str]:
     return [name for name, mode in arm.modes.items() if mode.kind in SUBSTITUTES]
 
 
-def _faster(record: Record, stage: StageFacts, k: float, pace: Pace) -> dict[str, Arm]:
+def _faster(record: Record, stage: StageFacts, k: float, drift: float) -> dict[str, Arm]:
     # A coroutine has no processor time of its own; what it mostly does is wait.
     if stage.kind in ("cpu", "gpu") and stage.cpu_share is not None and stage.cpu_share > 0.5:
         # Beside other threads a call also waits for them: it is its work that becomes less.
-        mode = WORK(k * pace.drift) if record.concurrent else BURN(k * pace.drift)
+        mode = WORK(k * drift) if record.concurrent else BURN(k * drift)
         name = faster_name(stage.name, "burn", k)
     elif stage.ns_per_call / k >= record.shortest_wait_ns:
-        name, mode = faster_name(stage.name, "wait", k), WAIT(k * pace.drift)
+        name, mode = faster_name(stage.name, "wait", k), WAIT(k * drift)
     else:
         return {}
     return {name: Arm(name, {stage.name: mode})}

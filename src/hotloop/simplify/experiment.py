@@ -326,8 +326,9 @@ class Experiment:
                 elif self._settled():
                     self.record.stopped_early = True
                     break
-                # Also later: replayed durations follow what a call is known to take by then.
-                self._live |= {name: arm for name, arm in second.items() if name in self._live}
+                else:
+                    # Replayed durations follow what a call is known to take by now.
+                    self._live |= {name: arm for name, arm in second.items() if name in self._live}
                 self._plan_again(planned - self._now())
         while self.may_extend and not self._aa_holds() and self._now() < self._end:
             self.record.extended = True

@@ -134,19 +134,18 @@ def learn(record: Record, pilot: Pilot, declared: int, ahead: Mapping[str, int])
         if record.concurrent:
             record.kinds = [kind for kind in record.kinds if kind.name != REST]
     if record.concurrent:
-        waiting = {kind.name: pilot.waits.get(kind.name, 0.0) for kind in record.kinds}
-        kinds = [kind.beside_waiting(waiting[kind.name]) for kind in record.kinds]
+        kinds = [kind.beside_waiting(pilot.waits.get(kind.name, 0.0)) for kind in record.kinds]
         record.kinds = [kind for kind in kinds if kind is not None]
     if declared or record.concurrent:
-        items = [declared, record.in_flight, pilot.transient, *ahead.values()]
-        record.in_flight = max(items)
+        record.in_flight = max(declared, record.in_flight, pilot.transient, *ahead.values())
     out = record.in_flight + 1 if record.in_flight else 0
     record.drain_iterations = max(out, pilot.transient)
     record.drain_base = max(out, pilot.transient_base)
 
 
 def _what_shows_something_unseen(pilot: Pilot, ahead: Mapping[str, int]) -> str | None:
-    for name, items in ahead.items():
+    if ahead:
+        name, items = next(iter(ahead.items()))
         return f"workers of {name} make up to {items} items before they are asked for"
     if pilot.waits:
         return (
