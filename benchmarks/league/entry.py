@@ -90,6 +90,14 @@ class Entry:
     compiles: bool = False
     slow: float = 1.0
 
+    @property
+    def in_sequence(self) -> bool:
+        """Whether the loop does one thing after the other, and nothing rare.
+
+        Where it compiles, its stages belong to the process in which it was made first.
+        """
+        return self.kind in ("steady", "memory", "engine", "library") and not self.compiles
+
 
 def python_work(pieces: int) -> int:
     """Compute in Python, holding the interpreter lock: about 0.1 ms a piece."""

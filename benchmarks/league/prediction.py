@@ -46,8 +46,10 @@ def predict(loop: Loop, budget: float) -> dict[str, Any]:
     begin = time.perf_counter()
     verdict = _verdict(loop, budget)
     fix = verdict.fix
+    rate = _rate(verdict)
     return {
         "seconds": time.perf_counter() - begin,
+        "unit_s": None if isinstance(rate, str) else 1 / rate[0],
         "refused": verdict.refused,
         "fix": None if fix is None else list(getattr(fix, "stages", None) or (fix.name,)),
         "leave": list(verdict.leave),
@@ -57,15 +59,7 @@ def predict(loop: Loop, budget: float) -> dict[str, Any]:
 
 def simplify_rate(loop: Loop, seconds: float) -> Plain:
     """Units per second of the loop as it is, from an experiment."""
-    verdict = _verdict(loop, seconds)
-    rate = getattr(verdict, "units_per_s", None)
-    if rate is not None:
-        return _plain(rate)
-    baseline = verdict.baseline_ns
-    if not isinstance(baseline, Interval):
-        return _plain(baseline)
-    units = 1e9 * verdict.units_per_iteration
-    return [units / baseline.value, units / baseline.high, units / baseline.low]
+    return _rate(_verdict(loop, seconds))
 
 
 def benchmark_rate(loop: Loop, seconds: float) -> Plain:
@@ -77,6 +71,12 @@ def benchmark_rate(loop: Loop, seconds: float) -> Plain:
     return _plain(rate_interval(arrays["units"], arrays["duration_ns"]))
 
 
+def benchmark_share(loop: Loop, stage: str, seconds: float) -> float:
+    """The share of the time in which a stage runs, from a benchmark."""
+    found = hotloop.run_benchmark(loop, seconds=seconds).summary.stages
+    return next(each.share.value for each in found if each.name == stage)
+
+
 def _verdict(loop: Loop, budget: float) -> Any:
     if hasattr(hotloop, "run_simplify"):
         return hotloop.run_simplify(loop, budget=budget, faster=FASTER).verdict
@@ -84,6 +84,15 @@ def _verdict(loop: Loop, budget: float) -> Any:
     experiment = Experiment(board, SimplifySettings(budget=budget))
     drive(loop, experiment.run(loop), board)
     return judge(experiment.record, loop.name, experiment.settings.worth)
+
+
+def _rate(verdict: Any) -> Plain:
+    """Units per second of the loop as it was in the experiment."""
+    baseline = verdict.baseline_ns
+    if not isinstance(baseline, Interval):
+        return _plain(baseline)
+    units = 1e9 * verdict.units_per_iteration
+    return [units / baseline.value, units / baseline.high, units / baseline.low]
 
 
 def _gains(row: Any) -> dict[str, Plain]:

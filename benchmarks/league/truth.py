@@ -3,7 +3,9 @@
 Each version runs in processes of its own, forked from one parent so that they start alike, and
 stopped by a signal while another has its turn: whatever threads and workers a version has, they
 take nothing from the others. A block is a whole number of the loop's periods, and its first part
-is not timed. No stage is measured meanwhile: it is the loop as it runs for its user.
+is not timed. No stage is measured meanwhile: it is the loop as it runs for its user. How much of
+the stage's time a fix has left, where half of the work need not be half of the time, is measured
+after that, by a benchmark in each process.
 """
 
 import ctypes
@@ -24,6 +26,7 @@ import numpy as np
 from hotloop.errors import TargetError
 from hotloop.simplify.student import student_quantile
 from league.entry import Draws, Entry, Fixes
+from league.prediction import benchmark_share
 
 # Processes of each version: where memory lies, and which core a thread is on, differs from process
 # to process for as long as it lives.
@@ -31,6 +34,7 @@ REPLICAS = 4
 BLOCK_S = 0.12  # at least
 DRAIN_S = 0.025  # at least
 WARM_UP_S = 0.4
+SHARE_S = 1.0
 MIN_PAIRS = 3 * REPLICAS
 ANSWER_S = 60.0
 # A restless machine gets up to twice the time, until half of the interval is this small; what is
@@ -52,6 +56,7 @@ class Truth:
     new_s: float
     old_iteration_s: float
     seed: int
+    left_by_clock: float | None  # of the stage's time; None where that was not measured
 
 
 Taken = tuple[float, float, int]  # a block's seconds, units and iterations
@@ -81,6 +86,9 @@ def measure(entry: Entry, stage: str, left: float, seconds: float) -> dict[str, 
             taken = {first: both[first].block()}
             taken[1 - first] = both[1 - first].block()
             rows.append((taken[0], taken[1]))
+        shares = []
+        if left and entry.in_sequence:
+            shares = [[version.share(stage) for version in versions] for versions in (old, new)]
     table = np.array(rows)
     per_unit = _per_unit(rows)
     value, half = gain_of_replicas(per_unit)
@@ -98,8 +106,18 @@ def measure(entry: Entry, stage: str, left: float, seconds: float) -> dict[str, 
             float(new_s),
             iteration_s,
             seed,
+            _left(np.mean(shares, axis=1)) if shares else None,
         )
     )
+
+
+def _left(shares: np.ndarray) -> float:
+    """What is left of a stage's time, by its share in both versions: (old and new,).
+
+    Against the rest of the iteration, so that a machine that was faster meanwhile changes nothing.
+    """
+    old, new = shares / (1 - shares)
+    return float(new / old)
 
 
 def _per_unit(rows: list[tuple[Taken, Taken]]) -> np.ndarray:
@@ -161,6 +179,14 @@ class _Version:
         self._stop()
         return answer
 
+    def share(self, stage: str) -> float:
+        """The stage's share of the time, by a benchmark."""
+        os.killpg(self.process.pid, signal.SIGCONT)
+        self.pipe.send(stage)
+        answer = self._answer()
+        self._stop()
+        return answer  # type: ignore[no-any-return]
+
     def _ask(self, drain: int, iterations: int, seconds: float) -> Taken:
         self.pipe.send((drain, iterations, seconds))
         return self._answer()  # type: ignore[no-any-return]
@@ -209,6 +235,9 @@ def _serve(entry: Entry, fixes: Fixes, seed: int, pipe: Connection) -> None:
             pipe.send(None)
             body = loop.body
             while (asked := pipe.recv()) is not None:
+                if isinstance(asked, str):
+                    pipe.send(benchmark_share(loop, asked, SHARE_S))
+                    continue
                 drain, iterations, seconds = asked
                 for _ in range(drain):
                     body()

@@ -527,6 +527,28 @@ class SavesItself:
         self.statistics.calls += 1
 
 
+class RenewsItself:
+    """Answers for its own state, and puts new arrays in the place of many old ones."""
+
+    def __init__(self) -> None:
+        self.columns = [np.zeros(4) for _ in range(500)]
+
+    def get_state(self) -> np.ndarray:
+        return np.concatenate(self.columns)
+
+    def set_state(self, saved: np.ndarray) -> None:
+        self.columns = [saved]
+
+    def step(self) -> None:
+        self.columns = [self.columns[0] + 1]
+
+
+def test_what_died_during_a_call_is_not_taken_for_what_came_in_its_place() -> None:
+    """The identities of the old arrays go to the next objects that are made, which are others."""
+    own = RenewsItself()
+    assert clean(check("stateful", own.step, state=[own]))
+
+
 def test_an_object_that_saves_itself_is_believed() -> None:
     own = SavesItself()
     assert clean(check("stateful", own.step, state=[own]))

@@ -24,8 +24,8 @@ from hotloop.loop.observe import (
     Observation,
     argument_roots,
     call_roots,
-    ids_within,
     observe,
+    parts_by_id,
 )
 from hotloop.loop.reading import Part
 from hotloop.loop.state import Snapshot
@@ -293,10 +293,12 @@ def _check_stateful(call: _Call) -> Checked:
     covered = {id(part) for part in before_call.objects}
     # An object that saves itself is believed: what it leaves out is its own affair, such as
     # counters and scratch memory.
-    own = ids_within(before_call.saved_by_themselves)
+    own = parts_by_id(before_call.saved_by_themselves)
     iterator = _iterator_of(call.function)
     if iterator is not None and type(iterator).__module__ == "builtins":
-        own.add(id(iterator))  # its position cannot be state, nor does replaying need it to be
+        own[id(iterator)] = (
+            iterator  # its position cannot be state, nor does replaying need it to be
+        )
     classes = {type(part) for part in before_call.objects if is_users(type(part))}
 
     def look() -> Observation:

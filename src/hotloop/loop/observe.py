@@ -104,18 +104,19 @@ def observe(
     return Observation(root, walk.nodes, complete)
 
 
-def ids_within(objects: Iterable[object]) -> set[int]:
-    """The identities of objects and of their parts, through containers and attributes.
+def parts_by_id(objects: Iterable[object]) -> dict[int, object]:
+    """Objects and their parts, through containers and attributes, by their identities.
 
-    Functions, classes and modules are not parts: they belong to everybody.
+    Functions, classes and modules are not parts: they belong to everybody. As long as the mapping
+    is held no other object can get one of the identities.
     """
-    found: set[int] = set()
+    found: dict[int, object] = {}
     todo = list(objects)
     while todo and len(found) < MAX_OBJECTS:
         value = todo.pop()
         if type(value) in PLAIN or isinstance(value, _NO_PARTS) or id(value) in found:
             continue
-        found.add(id(value))
+        found[id(value)] = value
         todo.extend(parts_within(value))
     return found
 

@@ -53,11 +53,14 @@ class WorkKind:
     def beside_waiting(self, waiting_ns: float) -> "WorkKind | None":
         """The same kind where calls also wait for others, typically so long: that is no rare work.
 
-        None if the rare calls are not much longer than that.
+        None if the rare calls are not much longer than that. Where calls come in some iterations
+        only, the call itself is the rare work, however long it waits.
         """
+        if self.irregular:
+            return self
         rare_ns = self.limit_ns + self.beyond_ns
-        limit = max(RARE_FACTOR * waiting_ns, rare_ns / 2)
-        if self.irregular or limit > WAITING_SHARE * rare_ns:
+        limit = max(self.limit_ns, RARE_FACTOR * waiting_ns, rare_ns / 2)
+        if limit > WAITING_SHARE * rare_ns:
             return None
         return dataclasses.replace(self, limit_ns=limit, beyond_ns=rare_ns - limit)
 
