@@ -20,6 +20,8 @@ from hotloop.loop.loop import Loop, checked_units
 
 # The view is refreshed, and long blocks are cut, no more often than this.
 TICK_NS = 400_000_000
+# So many iterations wait for a time to pass at the most: they may take none at all.
+MOST_DRAINED = 1_000
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ class Request:
     iterations: how many are timed; seconds: or as many as start within this time; with both, what
     comes first.
     drain: iterations before them, under the same arm, that are not timed: what is still in
-    flight from the arm before comes out in these.
+    flight from the arm before comes out in these. drain_s: and as many as start within this time,
+    up to `MOST_DRAINED`: what the arm before left in the caches is gone then.
     at_start: called before the drain; before: after it, before the first timed iteration.
     until_ns: when to end the block whatever it still lacks, on the board's clock.
     """
@@ -38,6 +41,7 @@ class Request:
     iterations: int | None = None
     seconds: float | None = None
     drain: int = 0
+    drain_s: float = 0.0
     at_start: Callable[[], None] | None = None
     before: Callable[[], None] | None = None
     phase: str = ""
@@ -53,6 +57,7 @@ class Block:
     duration_ns: list[int] = field(default_factory=list)
     units: list[float] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    drained: int = 0  # iterations that were not timed
     cut: bool = False  # ended by `until_ns`, drained and timed iterations may be missing
     cpu_ns: int = 0  # processor time of the main thread
     process_cpu_ns: int = 0  # of all threads of this process
@@ -105,7 +110,8 @@ class Conductor:
         self._now = board.clock.now_ns
         self._pressure = PressureGauge()
         self._queued = RunQueueGauge()
-        self._drain_left = 0
+        self._drain_left = 0  # iterations; one more while the time is not up
+        self._drain_end = 0
         self._iteration_start = 0
         self._deadline: int | None = None
         self._until: int | None = None
@@ -133,7 +139,9 @@ class Conductor:
         if self.first_iteration_end_ns is None:
             self.first_iteration_end_ns = end
         if self._drain_left:
-            self._drain_left -= 1
+            block.drained += 1
+            if self._drain_left > 1 or end >= self._drain_end or block.drained >= MOST_DRAINED:
+                self._drain_left -= 1
             if self._until is not None and end >= self._until:
                 block.cut = True
                 self._advance(block)
@@ -192,9 +200,10 @@ class Conductor:
         self.board.set(request.arm)
         if request.at_start is not None:
             request.at_start()
-        self._drain_left = request.drain
+        self._drain_left = max(request.drain, 1 if request.drain_s else 0)
+        self._drain_end = self._now() + round(request.drain_s * 1e9)
         self._until = request.until_ns
-        if not request.drain:
+        if not self._drain_left:
             self._open(block)
 
     def _open(self, block: Block) -> None:

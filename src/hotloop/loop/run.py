@@ -25,6 +25,20 @@ from hotloop.loop.host import host_facts
 FORMAT = 1
 FOLDER = Path(".hotloop")
 _HEADER = "run.json"
+_PARTS: dict[str, type] = {
+    "verb": str,
+    "target": str,
+    "settings": dict,
+    "facts": dict,
+    "host": dict,
+}
+_PARTS |= {"complete": bool}
+# What a run file unpacks to at the most: no measurement writes as much.
+MAX_BYTES = 4 << 30
+_DAMAGES = (
+    *(ValueError, KeyError, EOFError, TypeError, OSError, zlib.error, RuntimeError),
+    MemoryError,
+)
 
 
 @dataclass
@@ -101,6 +115,12 @@ def load(path: Path) -> Run:
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
+            size = sum(entry.file_size for entry in archive.infolist())
+            if size > MAX_BYTES:
+                raise RunError(
+                    f"{path} unpacks to {size / 2**30:.1f} GiB: expected at most "
+                    f"{MAX_BYTES / 2**30:.0f}, as no run is larger"
+                )
             if _HEADER not in names:
                 raise RunError(f"{path} is an archive, but not a hotloop run")
             header = json.loads(archive.read(_HEADER))
@@ -126,20 +146,17 @@ def load(path: Path) -> Run:
         raise RunError(
             f"{path} {'was cut short or damaged' if _starts_as_zip(path) else 'is no hotloop run'}"
         ) from None
-    except (ValueError, KeyError, EOFError, TypeError, OSError, zlib.error, RuntimeError) as error:
+    except _DAMAGES as error:
         raise RunError(f"{path} was cut short or damaged ({error})") from None
-    try:
-        return Run(
-            verb=header["verb"],
-            target=header["target"],
-            settings=header["settings"],
-            facts=header["facts"],
-            arrays=arrays,
-            host=header["host"],
-            complete=header["complete"],
-        )
-    except KeyError as error:
-        raise RunError(f"{path} was cut short or damaged (no {error})") from None
+    for name, kind in _PARTS.items():
+        if name not in header:
+            raise RunError(f"{path} was cut short or damaged (no {name!r})")
+        if not isinstance(header[name], kind):
+            raise RunError(
+                f"{path} was edited or damaged: {name}: expected a {kind.__name__}, got "
+                f"{type(header[name]).__name__}"
+            )
+    return Run(**{name: header[name] for name in _PARTS}, arrays=arrays)
 
 
 def _starts_as_zip(path: Path) -> bool:

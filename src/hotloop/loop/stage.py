@@ -301,7 +301,7 @@ class Stage:
         if kind == _REAL:
             output = function(*args, **kwargs)
         elif kind in _SUBSTITUTES and (entry := self._replayed(word)) is not None:
-            output = entry.working
+            output = entry[0]
             if kind == _FREE:
                 while self._is_ahead(word):
                     board.clock.sleep_ns(HOLD_NS)
@@ -332,7 +332,7 @@ class Stage:
         kind = kind_of(word)
         start = self._now()
         if kind in _SUBSTITUTES and (entry := self._replayed(word)) is not None:
-            output = entry.working
+            output = entry[0]
             if kind in (_BURN, _WORK):
                 self._spend(word, start)
             else:
@@ -395,7 +395,7 @@ class Stage:
         timer, start = self._gpu(), self._now()
         mark = self._gpu_mark()
         if kind in _SUBSTITUTES and (entry := self._replayed(word)) is not None:
-            output = entry.working
+            output = entry[0]
             if kind != _FREE:
                 timer.occupy_ns(self._owed_ns(word))
         elif kind == _RECORD:
@@ -422,8 +422,8 @@ class Stage:
             self.tape.rewind(self.board.replay_phase[0])
             self.board.note_tape(self.index, len(self.tape), self.tape.faults)
         entry = self.tape.next()
-        if entry is not None and entry.writes:
-            replay_writes(entry, self._buffers())
+        if entry is not None and entry[1]:
+            replay_writes(entry[1], self._buffers())
         return entry
 
     def _spend(self, word: int, start: int) -> None:

@@ -8,7 +8,6 @@ and undone.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -46,17 +45,10 @@ MODES_RATIO = 1.5
 PROBLEM, MUTATED, MISSED = 1, 2, 4
 
 
-@dataclass
-class Entry:
-    """One recorded call."""
-
-    pristine: Any
-    working: Any
-    print: tuple[object, ...]
-    writes: list[Any]
-    duration_ns: int
-    cpu_ns: int  # -1 where a processor time has no meaning (coroutines)
-    moved_bytes: int
+# One recorded call: the working copy, what it wrote into declared buffers, the pristine copy, and a
+# fingerprint of the working one. A plain tuple: where its parts are plain values or arrays the
+# collector passes it by, and a loop that collects garbage does not feel what a tape holds.
+Entry = tuple[Any, tuple[Any, ...], Any, tuple[object, ...]]
 
 
 class Tape:
@@ -72,6 +64,9 @@ class Tape:
         self.own_cpu_ns = 0
         self.other_cpu_ns = 0  # of the process's other threads, during the recorded calls
         self.beside_ns = 0  # processor time beyond the calls' duration: what ran at once
+        self._kept_ns = 0  # of the calls among the entries whose processor time has a meaning
+        self._kept_cpu_ns = 0
+        self._moved_bytes = 0
         self._durations: list[int] = []
         self._cpus: list[int] = []  # processor times, one for each duration
         self._sizes: list[int] = []
@@ -105,7 +100,7 @@ class Tape:
     @property
     def needed(self) -> int:
         """The fewest outputs that may stand for the stage: few if they are all alike."""
-        outputs = [entry.pristine for entry in self.entries]
+        outputs = [pristine for _, _, pristine, _ in self.entries]
         alike = all(isinstance(one, ATOMS) and one == outputs[0] for one in outputs)
         return FEW_OUTPUTS if self.limited or alike else MIN_OUTPUTS
 
@@ -142,7 +137,8 @@ class Tape:
     ) -> None:
         """Keep one call. What cannot be kept becomes the tape's `problem`.
 
-        process_cpu_ns: processor time of all threads during the call, this one's included.
+        cpu_ns: -1 where a processor time has no meaning, as of coroutines. process_cpu_ns: of all
+        threads during the call, this one's included.
         most_bytes: what the tape may hold, its copies included.
         """
         if self.problem is not None:
@@ -177,23 +173,17 @@ class Tape:
         try:
             pristine = independent_copy(output)
             working = independent_copy(output)
-            writes = [independent_copy(buffer) for buffer in buffers]
+            writes = tuple(independent_copy(buffer) for buffer in buffers)
         except NotCopyableError as error:
             self.problem = str(error)
             return
         self._sizes.append(count_items(output))
-        self.entries.append(
-            Entry(
-                pristine=pristine,
-                working=working,
-                print=fingerprint(working),
-                writes=writes,
-                duration_ns=duration_ns,
-                cpu_ns=cpu_ns,
-                moved_bytes=size + count_bytes(arguments),
-            )
-        )
+        self.entries.append((working, writes, pristine, fingerprint(working)))
         self.bytes += size + count_bytes(writes)
+        self._moved_bytes += size + count_bytes(arguments)
+        if cpu_ns >= 0:
+            self._kept_ns += duration_ns
+            self._kept_cpu_ns += cpu_ns
 
     def next(self) -> Entry | None:
         """The next recorded call, or None if nothing is recorded."""
@@ -221,11 +211,12 @@ class Tape:
         """
         count = len(self.entries)
         for back in range(min(self._replayed, count)):
-            entry = self.entries[self._cursor - 1 - back]
-            if fingerprint(entry.working) != entry.print:
+            at = self._cursor - 1 - back
+            working, writes, pristine, was = self.entries[at]
+            if fingerprint(working) != was:
                 self.mutated = True
-                entry.working = independent_copy(entry.pristine)
-                entry.print = fingerprint(entry.working)
+                working = independent_copy(pristine)
+                self.entries[at] = (working, writes, pristine, fingerprint(working))
         self._replayed = 0
         self._cursor = int(phase * count) if count else 0
         self._duration_cursor = int(phase * len(self._durations))
@@ -236,23 +227,16 @@ class Tape:
 
     def cpu_share(self) -> float | None:
         """Processor time over wall time of the recorded calls; None where it has no meaning."""
-        timed = [entry for entry in self.entries if entry.cpu_ns >= 0]
-        wall = sum(entry.duration_ns for entry in timed)
-        if not timed or wall == 0:
-            return None
-        return min(1.0, sum(entry.cpu_ns for entry in timed) / wall)
+        return min(1.0, self._kept_cpu_ns / self._kept_ns) if self._kept_ns else None
 
     def bytes_per_call(self) -> float | None:
         """Array bytes in and out of a call, on average; None where no arrays were seen."""
-        if not self.entries:
-            return None
-        mean = sum(entry.moved_bytes for entry in self.entries) / len(self.entries)
-        return mean or None
+        return self._moved_bytes / len(self.entries) or None if self.entries else None
 
 
-def replay_writes(entry: Entry, buffers: Sequence[Any]) -> None:
-    """Put back what the recorded call had written into the declared buffers."""
-    for buffer, content in zip(buffers, entry.writes, strict=True):
+def replay_writes(writes: Sequence[Any], buffers: Sequence[Any]) -> None:
+    """Put back what a recorded call had written into the declared buffers."""
+    for buffer, content in zip(buffers, writes, strict=True):
         write_into(buffer, content)
 
 

@@ -241,14 +241,15 @@ class Experiment:
         left = PLANNED_SHARE * (self._end - begin) - (self._now() - begin)
         self._plan_again(left)
         # What is found out first leaves half of the time for how it comes about.
-        shorter = plan_blocks(record, self._live, iteration_ns, 0.5 * left).length
-        self._plan = BlockPlan(shorter, self._live)
-        record.block_iterations = shorter
+        shorter = plan_blocks(record, self._live, iteration_ns, 0.5 * left)
+        self._plan = BlockPlan(shorter.length, self._live, shorter.drain_s)
+        record.block_iterations, record.drain_s = shorter.length, shorter.drain_s
 
     def _plan_again(self, time_ns: float) -> None:
         """Choose the length of blocks, and the arms that there is time for, of those alive."""
         self._plan = plan_blocks(self.record, self._live, self._iteration_ns, time_ns)
         self.record.block_iterations = self._plan.length
+        self.record.drain_s = self._plan.drain_s
         for name in self._live.keys() - self._plan.arms.keys():
             self.record.dropped[name] = "there was no time for it"
         self._live = dict(self._plan.arms)
@@ -365,7 +366,7 @@ class Experiment:
                 continue
             self.record.keep(self._round, block, current_lane())
             if arm.name == goes_on:
-                lead_in = 0 if self.record.concurrent else self.record.drain_base
+                lead_in = 0 if self.record.concurrent else block.drained
                 kept = lead_in + len(block.duration_ns)
                 next_snapshot = Snapshot(self._state)
         assert next_snapshot is not None
@@ -418,6 +419,7 @@ class Experiment:
             arm,
             iterations=length,
             drain=record.drain_iterations if replaced_in(arm) else record.drain_base,
+            drain_s=record.drain_s,
             at_start=None if queues else self._put_back,
             before=self._put_back if queues else None,
             phase=phase,

@@ -1,7 +1,7 @@
 """The raw record of an experiment: its stages, its arms, and one row for every block."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -65,6 +65,7 @@ class Record:
     period: int = 1  # iterations between the rarest work that matters
     drain_iterations: int = 0  # left out at the start of an arm with something replaced
     drain_base: int = 0  # and at the start of the others
+    drain_s: float = 0.0  # and at the start of all of them
     carry_over: float | None = None
     block_settled: bool = True
     shortest_wait_ns: float = 0.0
@@ -268,7 +269,7 @@ class Record:
 
     def facts(self) -> dict[str, Any]:
         """Everything that is not an array, ready for a run file."""
-        skip = {"arms", "events", *_ROWS}
+        skip = {"arms", "events", *ROWS}
         plain = {
             name: value
             for name, value in self.__dict__.items()
@@ -296,16 +297,16 @@ class Record:
             name: np.array(getattr(self, name)).reshape(
                 len(self.ns), *([wide[name]] if name in wide else [])
             )
-            for name in _ROWS
+            for name in ROWS
         } | {"events": self.events}
 
     @classmethod
     def from_run(cls, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> "Record":
         """The record as it was saved."""
         record = cls()
-        for name, value in facts.items():
-            if hasattr(record, name):
-                setattr(record, name, value)
+        for each in fields(record):
+            if each.name in facts:
+                setattr(record, each.name, facts[each.name])
         record.stages = [
             StageFacts(**stage | {"modes_ns": stage["modes_ns"] and tuple(stage["modes_ns"])})
             for stage in facts["stages"]
@@ -317,14 +318,14 @@ class Record:
         record.arms = {
             name: Arm(name, dict.fromkeys(modes, REAL)) for name, modes in facts["arms"].items()
         }
-        for name in _ROWS:
+        for name in ROWS:
             rows = arrays[name]
             setattr(record, name, rows.tolist() if rows.ndim == 1 else list(rows))
         record.events = arrays["events"]
         return record
 
 
-_ROWS = (
+ROWS = (
     "arm_of",
     "round_of",
     "ns",
