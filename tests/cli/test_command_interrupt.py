@@ -153,7 +153,7 @@ def test_nothing_is_left_in_shared_memory_when_the_command_is_killed(
 
 
 def test_a_simplification_is_interrupted(start: Callable, hotloop: Callable, project: Path) -> None:
-    command = start("simplify", "worker_loops.py:serial", "--budget", "1000", cwd=project)
+    command = start("simplify", "worker_loops.py:serial", "--budget", "120", cwd=project)
     command.wait_for("measuring")
     command.process.send_signal(signal.SIGINT)
     done = command.end()

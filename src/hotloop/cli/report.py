@@ -8,15 +8,13 @@ import tyro
 from hotloop.benchmark.backends import compare_backends
 from hotloop.benchmark.summary import summarize
 from hotloop.cli.output import consoles, content, parse, print_json
-from hotloop.errors import RunError
-from hotloop.loop.run import Run, load
+from hotloop.loop.run import Run
 from hotloop.report.console import print_backends, print_compared, print_train
 from hotloop.report.console_curves import print_calibrate, print_simulate
 from hotloop.report.curves import fitted, simulated
 from hotloop.results.benchmark import BenchmarkResult
+from hotloop.results.saved import open_run
 from hotloop.results.simplify import SimplifyResult
-
-_DRAWN = ("benchmark", "backends", "simplify", "train", "simulate", "calibrate")
 
 
 @dataclass(frozen=True)
@@ -38,18 +36,13 @@ def run(arguments: list[str]) -> int:
     if not options.runs:
         errors.print("hotloop: name one run or more; `ls .hotloop` shows the saved ones")
         return 2
-    runs = [load(path) for path in options.runs]
+    runs = [open_run(path) for path in options.runs]
     if options.html is not None:
         from hotloop.report.html import write_html
 
         path = write_html(runs, options.html)
         console.print(f"report written: {path.resolve()}", highlight=False, soft_wrap=True)
         return 0
-    for path, saved in zip(options.runs, runs, strict=True):
-        if saved.verb not in _DRAWN:
-            raise RunError(f"{path} is a {saved.verb} run, which this version cannot draw")
-        if not saved.arrays:
-            raise RunError(f"{path} has no samples in it")
     if options.json:
         contents = [_content(saved) for saved in runs]
         print_json(contents[0] if len(contents) == 1 else contents)

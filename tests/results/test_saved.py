@@ -1,0 +1,281 @@
+"""Run files from anywhere: each is drawn, or refused in one sentence; nothing else comes of it."""
+
+import copy
+import io
+import json
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hotloop
+from hotloop.cli import report
+from hotloop.errors import RunError
+from hotloop.loop import run as run_files
+from hotloop.loop.run import Run, load
+from hotloop.results.saved import FORMATS, open_run
+
+# What an editor, or a fault, may put in the place of anything.
+ODD: list[Any] = [None, "", "word", -1, 0, 1, 1e300, -0.5, float("nan"), float("inf"), [], {}, True]
+ODD += [[1, "a"], {"a": 1}, 2**70, -(2**70)]
+FEW, MANY = 40, 350  # edits of each verb's run
+
+
+def loop() -> hotloop.Loop:
+    load_batch = hotloop.stage("load", lambda: time.sleep(0.001) or 7, effect="pure")
+    train = hotloop.stage("train", lambda x: sum(range(2000)) + x, effect="pure")
+
+    def body() -> int:
+        train(load_batch())
+        return 1
+
+    return hotloop.Loop(body=body, name="small")
+
+
+def simulated() -> Run:
+    rng = np.random.default_rng(0)
+    return Run(
+        verb="simulate",
+        target="covid:2000",
+        settings={"seed": 0, "steps": 14, "replicates": 24},
+        facts={
+            **{"model": "covid", "population": "2000", "agents": 2000, "contacts": 9000},
+            **{"infected_at_start": 3, "device": "cpu", "seconds": 0.5},
+            "stats": {"agent_steps_per_s": 1e6, "program": "dense", "precision": "double"},
+        },
+        arrays={
+            "daily_infected": rng.integers(0, 9, (24, 14)),
+            "daily_deaths": rng.integers(0, 2, (24, 14)),
+        },
+    )
+
+
+def calibrated() -> Run:
+    days = np.arange(14.0)
+    return Run(
+        verb="calibrate",
+        target="covid:2000",
+        settings={"seed": 0, "population": "2000"},
+        facts={
+            **{"model": "covid", "population": "2000", "agents": 2000, "contacts": 9000},
+            **{"infected_at_start": 3, "device": "cpu", "seconds": 0.5, "replicates": 8},
+            **{"mortality": 0.02, "mortality_first": 0.01, "mortality_interval": [0.01, 0.03]},
+            "notes": ["a note"],
+        },
+        arrays={
+            **{"loss": np.linspace(9, 1, 5), "rate": np.array([4.0, 3.0])},
+            **{"rate_first": np.array([4.5, 4.5]), "rate_interval": np.array([[3, 5], [2, 4.0]])},
+            **{"observed_infected": days, "observed_deaths": days / 10},
+            **{"infected": np.stack([days, days - 1, days + 1]), "deaths": np.stack([days] * 3)},
+        },
+    )
+
+
+def trained() -> Run:
+    return Run(
+        verb="train",
+        target="ppo:CartPole-v1",
+        settings={"seed": 0},
+        facts={
+            **{"env_id": "CartPole-v1", "unit": "env steps", "threshold": 475.0, "solved": True},
+            **{"steps_to_solve": 3000, "seconds_to_solve": 2.5},
+        },
+        arrays={
+            **{"env_steps": np.arange(1000, 5000, 1000), "seconds": np.linspace(0, 3, 4)},
+            **{"mean_return": np.array([20.0, 200.0, 480.0, 490.0])},
+            "passed": np.array([False, False, True, True]),
+        },
+    )
+
+
+def swept() -> Run:
+    names = ("serial", "process", "auto")
+    variant = {"splits": 1, "envs_per_worker": 8, "chosen": None, "problem": None}
+    return Run(
+        verb="backends",
+        target="CartPole-v1",
+        settings={"seconds": 3.0},
+        facts={
+            **{"unit": "env steps", "env_id": "CartPole-v1", "num_envs": 8, "round_s": 0.3},
+            **{"choice": "serial, for it is fastest", "usable_cores": 2, "probe": None},
+            "variants": [variant | {"backend": name, "num_workers": 2} for name in names],
+        },
+        arrays={"sps": np.random.default_rng(0).uniform(1e4, 2e4, (3, 6))},
+    )
+
+
+MAKERS: dict[str, Callable[[], Run]] = {
+    "benchmark": lambda: hotloop.run_benchmark(loop(), seconds=0.5).run,
+    "simplify": lambda: hotloop.run_simplify(loop(), budget=1.5).run,
+    "backends": swept,
+    "train": trained,
+    "simulate": simulated,
+    "calibrate": calibrated,
+}
+
+
+@pytest.fixture(scope="module", params=MAKERS)
+def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return MAKERS[request.param]().save(tmp_path_factory.mktemp("runs") / f"{request.param}.run")
+
+
+def draw(path: Path, *options: str) -> str | None:
+    """Draw a run as the command does; why it was refused, if it was."""
+    try:
+        code = report.run([str(path), *options])
+    except RunError as refused:
+        said = str(refused)
+    else:
+        assert code == 0
+        return None
+    assert "\n" not in said
+    return said
+
+
+def test_every_verb_has_a_format() -> None:
+    assert set(FORMATS) == set(MAKERS)
+
+
+def test_a_run_is_drawn_as_it_was_saved(saved: Path, tmp_path: Path) -> None:
+    assert draw(saved) is None
+    assert draw(saved, "--json") is None
+    assert draw(saved, "--html", str(tmp_path / "page.html")) is None
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in a tree of JSON."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value)
+    found = [path] if path else []
+    for key, part in inner:
+        here = (*path, key)
+        found += places(part, here) if isinstance(part, dict | list) else [here]
+    return found
+
+
+def edited(content: Run, rng: np.random.Generator) -> tuple[Run, str]:
+    """A run with one or two odd things in it, and what they are."""
+    run = copy.deepcopy(content)
+    said = []
+    for _ in range(int(rng.integers(1, 3))):
+        if run.arrays and rng.random() < 0.4:
+            said.append(_edit_array(run, rng))
+            continue
+        parts = {"settings": run.settings, "facts": run.facts, "host": run.host}
+        spots = places(parts)
+        *way, last = spots[int(rng.integers(len(spots)))]
+        owner: Any = parts
+        for key in way:
+            owner = owner[key]
+        if not way or (isinstance(owner, dict) and rng.random() < 0.3):
+            if way:
+                del owner[last]
+            said.append(f"without {way} {last}")
+            continue
+        owner[last] = ODD[int(rng.integers(len(ODD)))]
+        said.append(f"{way} {last} = {owner[last]!r}")
+    return run, "; ".join(said)
+
+
+def _edit_array(run: Run, rng: np.random.Generator) -> str:
+    name = sorted(run.arrays)[int(rng.integers(len(run.arrays)))]
+    array = run.arrays[name]
+    kind = int(rng.integers(7))
+    if kind == 0 or array.dtype.kind == "U":
+        del run.arrays[name]
+    elif kind == 1:
+        run.arrays[name] = array[: len(array) // 2]
+    elif kind == 2:
+        run.arrays[name] = array[..., None]
+    elif kind == 3:
+        run.arrays[name] = array.astype("U8")
+    elif kind == 4:
+        run.arrays[name] = np.where(rng.random(array.shape) < 0.3, np.nan, array)
+    elif kind == 5:
+        run.arrays[name] = -array.astype(np.float64) * 1e30
+    else:
+        run.arrays[name] = array[:0]
+    return f"{name}, way {kind}"
+
+
+def check_edits(saved: Path, tmp_path: Path, count: int, seed: int) -> None:
+    content = load(saved)
+    rng = np.random.default_rng(seed)
+    refused = 0
+    for number in range(count):
+        run, said = edited(content, rng)
+        path = run.save(tmp_path / "edited.run")
+        options = ["--html", str(tmp_path / "page.html")] if number % 10 == 9 else []
+        try:
+            refused += draw(path, *options) is not None
+        except Exception as error:
+            raise AssertionError(f"edit {number}: {said}") from error
+    assert refused > count // 10
+
+
+def test_an_edited_run_is_drawn_or_refused(saved: Path, tmp_path: Path) -> None:
+    check_edits(saved, tmp_path, FEW, seed=0)
+
+
+@pytest.mark.slow
+def test_two_thousand_edited_runs_are_drawn_or_refused(saved: Path, tmp_path: Path) -> None:
+    check_edits(saved, tmp_path, MANY, seed=1)
+
+
+def test_what_was_wrong_is_said(tmp_path: Path) -> None:
+    run = trained()
+    run.settings, run.facts["threshold"] = {}, "high"
+    path = run.save(tmp_path / "a.run")
+    with pytest.raises(RunError, match="facts: threshold: str did not match"):
+        open_run(path)
+    run = trained()
+    run.arrays["seconds"] = run.arrays["seconds"][:2]
+    with pytest.raises(RunError, match="arrays: seconds: expected 4 n, got 2"):
+        open_run(run.save(path))
+    run = simulated()
+    run.settings["seed"] = -3
+    with pytest.raises(RunError, match=r"settings: seed: expected a number 0 or more, got -3"):
+        open_run(run.save(path))
+
+
+@pytest.mark.parametrize("part", ["host", "settings", "facts", "verb", "complete"])
+def test_a_header_of_other_types_is_refused(part: str, tmp_path: Path) -> None:
+    path = trained().save(tmp_path / "a.run")
+    with zipfile.ZipFile(path) as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    header = json.loads(content["run.json"])
+    header[part] = None
+    content["run.json"] = json.dumps(header).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in content.items():
+            archive.writestr(name, data)
+    with pytest.raises(RunError, match=f"edited or damaged: {part}: expected a"):
+        load(path)
+
+
+def test_a_run_that_unpacks_to_more_than_any_is_refused_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_files, "MAX_BYTES", 1 << 20)
+    path = tmp_path / "bomb.run"
+    buffer = io.BytesIO()
+    np.save(buffer, np.zeros(1 << 18))
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("run.json", "not even JSON")
+        archive.writestr("zeros.npy", buffer.getvalue())
+    with pytest.raises(RunError, match=r"unpacks to 0.0 GiB: expected at most"):
+        load(path)
+
+
+def test_an_array_that_promises_more_than_there_is_is_refused(tmp_path: Path) -> None:
+    path = trained().save(tmp_path / "a.run")
+    with zipfile.ZipFile(path, "a") as archive:
+        promise = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }"
+        promise = promise.ljust(117) + b"\n"
+        data = b"\x93NUMPY\x01\x00" + len(promise).to_bytes(2, "little") + promise
+        archive.writestr("more.npy", data)
+    with pytest.raises(RunError, match="cut short or damaged"):
+        load(path)
