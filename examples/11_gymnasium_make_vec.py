@@ -12,11 +12,9 @@ import numpy as np
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 import hotloop
-from hotloop.envs.register import register
 
-register()  # has been done where Gymnasium finds hotloop among its plugins
 envs = gymnasium.make_vec(
-    "hotloop/Vec-v0",
+    "hotloop.envs:hotloop/Vec-v0",
     num_envs=32,
     env_id="CartPole-v1",
     backend="serial",

@@ -1,14 +1,18 @@
 """Which backend `auto` expects to be fastest, from planted measurements; and that it says why."""
 
+import math
+import multiprocessing
 import os
+import time
 from functools import partial
 
 import numpy as np
 import pytest
 
 from hotloop.envs import auto
-from hotloop.envs.auto import Probe, expect, probe_env
-from hotloop.envs.make import make_vec
+from hotloop.envs.auto import Choice, Probe, expect, probe_env
+from hotloop.envs.make import make_vec, native_call
+from hotloop.envs.placement import Neighbours
 from hotloop.envs.synthetic import Duration, SyntheticEnv, SyntheticSettings, SyntheticVectorEnv
 from hotloop.errors import WorkerError
 
@@ -17,6 +21,11 @@ HEAVY = Probe(step_s=5e-3, late_step_s=6e-3, busy=1.0, obs_bytes=64, make_s=1e-3
 SLEEPY = Probe(step_s=20e-3, late_step_s=22e-3, busy=0.01, obs_bytes=64, make_s=1e-3, steps=1)
 LARGE = Probe(step_s=50e-6, late_step_s=60e-6, busy=1.0, obs_bytes=4 << 20, make_s=1e-3, steps=1)
 NATIVE = Probe(1e-3, 1e-3, 1.0, 64, 1e-3, steps=64, is_vector=True)
+
+
+def _spin():
+    while True:
+        pass
 
 
 def best(*args, **kwargs):
@@ -37,7 +46,8 @@ def best(*args, **kwargs):
         (SLEEPY, 32, 2, "process", {32}),
         (SLEEPY, 500, 2, "process", {256}),  # no more than that
         (LARGE, 4, 2, "serial", {1}),  # the copies cost more than the steps
-        (NATIVE, 1, 4, "process", {1}),
+        (NATIVE, 1, 4, "serial", {1}),
+        (NATIVE, 4, 4, "process", {4}),
     ],
 )
 def test_expectations(probe, envs, cores, backend, workers):
@@ -58,6 +68,40 @@ def test_expectations_are_sorted_and_of_possible_numbers():
 
 def test_workers_that_were_asked_for_are_kept():
     assert [(c.backend, c.num_workers) for c in expect(CHEAP, 8, 4, asked=3)] == [("process", 3)]
+
+
+def test_beside_other_programs_more_workers_get_more_of_the_cores():
+    alone = expect(HEAVY, 8, 2)
+    assert (alone[0].backend, alone[0].num_workers) == ("process", 2)
+    beside = {c.num_workers: c.expected_s for c in expect(HEAVY, 8, 2, others=2.0)}
+    assert beside[8] < beside[4] < beside[2]
+    serial = {c.backend: c.expected_s for c in expect(HEAVY, 8, 2, others=3.0)}["serial"]
+    assert serial == pytest.approx(8 * HEAVY.step_s / (2 / 4), rel=1e-3), "two cores for four"
+
+
+def test_neighbours_are_counted():
+    process = multiprocessing.get_context("fork").Process(target=_spin, daemon=True)
+    process.start()
+    try:
+        neighbours = Neighbours()
+        assert math.isnan(neighbours.busy_cores())
+        time.sleep(1.0)
+        # The scheduler may keep it waiting; but nothing here computes for it.
+        assert neighbours.busy_cores() > 0.1
+    finally:
+        process.kill()
+        process.join()
+
+
+def test_where_there_is_a_native_engine_it_is_named():
+    assert (
+        native_call("CartPole-v1", 8) == 'gymnasium.make_vec("hotloop.envs:hotloop/CartPole-v1", 8)'
+    )
+    assert native_call("Acrobot-v1", 8) is None
+    choice = Choice("serial", None, 8, CHEAP, (), native=native_call("CartPole-v1", 8))
+    assert choice.reason.endswith(
+        'faster: gymnasium.make_vec("hotloop.envs:hotloop/CartPole-v1", 8)'
+    )
 
 
 def test_a_probe_tells_work_from_waiting():
@@ -93,12 +137,13 @@ def test_an_env_that_ends_its_process_is_told():
         (NATIVE, partial(SyntheticVectorEnv, 2), "process"),
     ],
 )
-def test_the_choice_is_made_and_told(probe, make, backend, monkeypatch, capsys):
+def test_the_choice_is_made_and_told(probe, make, backend, monkeypatch, caplog):
     monkeypatch.setattr(auto, "probe_env", lambda *_: probe)
     monkeypatch.setattr(auto, "RACE_S", 0.0)  # nothing is raced: the expectation decides
-    envs = make_vec(make, 3, timeout_s=9.0)
+    with caplog.at_level("INFO", "hotloop"):
+        envs = make_vec(make, 3, timeout_s=9.0)
     assert envs.choice.backend == backend
-    assert envs.choice.reason in capsys.readouterr().err
+    assert caplog.messages == [envs.choice.reason]
     assert f"{probe.step_s * 1e6:.3g} µs" in envs.choice.reason
     envs.reset(seed=0)
     envs.step(np.zeros(envs.num_envs, np.int64))

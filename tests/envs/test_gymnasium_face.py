@@ -2,6 +2,8 @@
 
 import multiprocessing
 import re
+import subprocess
+import sys
 import warnings
 from functools import partial
 
@@ -293,6 +295,30 @@ def test_custom_spaces_take_pipes(opened):
 
 def test_max_concurrency_limits_the_processes(opened):
     assert opened(AsyncVectorEnv([Count] * 3, max_concurrency=1)).engine.num_workers == 1
+
+
+FRESH = """
+import sys
+import gymnasium
+envs = gymnasium.make_vec("hotloop.envs:hotloop/Vec-v0", 3, env_id="CartPole-v1", backend="serial")
+assert envs.reset(seed=0)[0].shape == (3, 4)
+assert gymnasium.make("hotloop/CartPole-v1").reset(seed=0)[0].shape == (4,)
+loaded = {"torch", "numba", "ray"}.intersection(sys.modules)
+assert not loaded, loaded
+assert gymnasium.make_vec("hotloop/CartPole-v1", 5).reset(seed=0)[0].shape == (5, 4)
+"""
+
+
+def test_ids_in_a_fresh_interpreter():
+    """Gymnasium imports the package that stands before the colon."""
+    done = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_ids_where_the_package_was_imported_before_gymnasium():
+    code = "import hotloop.envs, gymnasium; gymnasium.make('hotloop.envs:hotloop/CartPole-v1')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_ids_for_make_vec():

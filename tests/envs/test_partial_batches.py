@@ -11,6 +11,9 @@ from sampled_envs import Sampled
 from test_engine_equivalence import BOX, DISCRETE, NESTED, drive
 from trees import assert_same
 
+from hotloop.envs.actions import Given
+from hotloop.envs.carrier import make_serial
+from hotloop.envs.make import make_vec
 from hotloop.envs.process import ProcessVectorEnv
 from hotloop.envs.serial import SerialVectorEnv
 from hotloop.envs.synthetic import (
@@ -200,6 +203,14 @@ def test_a_split_is_a_view_only_if_not_copied(pool, copy):
 # --- pools that carry vector envs ----------------------------------------------------------------
 
 
+CARRIERS = {"serial": make_serial, "process": partial(ProcessVectorEnv, num_workers=2)}
+
+
+@pytest.fixture(params=CARRIERS)
+def carrier(request):
+    return CARRIERS[request.param]
+
+
 def native(count, mode=AutoresetMode.NEXT_STEP):
     return partial(SyntheticVectorEnv, count, autoreset_mode=mode)
 
@@ -210,10 +221,10 @@ def sync(count, mode=AutoresetMode.NEXT_STEP, first=0):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_pool_of_vector_envs_equals_the_envs_side_by_side(pool, mode):
+def test_a_pool_of_vector_envs_equals_the_envs_side_by_side(pool, carrier, mode):
     plain = pool(SyncVectorEnv, [partial(Sampled, BOX, DISCRETE)] * 6, autoreset_mode=mode)
     carried = [sync(2, mode), sync(1, mode), sync(3, mode)]
-    envs = pool(ProcessVectorEnv, carried, num_workers=2)
+    envs = pool(carrier, carried)
     assert (envs.num_envs, envs.autoreset_mode) == (6, mode)
     drive([plain, envs], steps=15, seed=4)
 
@@ -229,11 +240,11 @@ def test_a_pool_of_pools(pool):
         pool(ProcessVectorEnv, [inner], num_workers=1)
 
 
-def test_gymnasiums_own_cartpole(pool):
+def test_gymnasiums_own_cartpole(pool, carrier):
     make = partial(
         gymnasium.make_vec, "CartPole-v1", num_envs=3, vectorization_mode="vector_entry_point"
     )
-    envs = pool(ProcessVectorEnv, [make, make], num_workers=2)
+    envs = pool(carrier, [make, make])
     one, other = pool(make), pool(make)
     obs, _ = envs.reset(seed=5)
     alone = np.concatenate([one.reset(seed=5)[0], other.reset(seed=8)[0]])
@@ -246,8 +257,8 @@ def test_gymnasiums_own_cartpole(pool):
         assert_same(step[2], np.concatenate([half[2] for half in both]))
 
 
-def test_part_of_a_vector_env_is_refused_and_the_rest_goes_on(pool):
-    envs = pool(ProcessVectorEnv, [native(2)] * 3, num_workers=3, batch_size=2)
+def test_part_of_a_vector_env_is_refused_and_the_rest_goes_on(pool, carrier):
+    envs = pool(carrier, [native(2)] * 3, batch_size=2)
     envs.reset(seed=0)
     envs.send(zeros(2), [4, 5])
     with pytest.raises(StateError, match=r"envs 2 to 3 are one vector env.*got \[2\]"):
@@ -256,6 +267,43 @@ def test_part_of_a_vector_env_is_refused_and_the_rest_goes_on(pool):
     envs.recv()
     envs.send(zeros(4), [3, 2, 0, 1])
     assert sorted([*envs.recv()[4]["env_id"], *envs.recv()[4]["env_id"]]) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_single_vector_env_passes_through(pool, mode):
+    """And equals the same one carried by a worker: its bits, its infos with their masks."""
+    ours = pool(make_vec, [sync(3, mode)], backend="serial")
+    carried = pool(ProcessVectorEnv, [sync(3, mode)], num_workers=1)
+    drive([carried, ours], steps=15, seed=4)
+    kept = ours.step(zeros(3))[0] if mode != AutoresetMode.DISABLED else ours.reset()[0]
+    before = kept.copy()
+    ours.reset(seed=9)
+    assert_same(kept, before)
+
+
+def test_vector_envs_of_this_process_answer_one_by_one(pool):
+    envs = pool(make_vec, [sync(2), sync(1)], backend="serial")
+    envs.reset(seed=3)
+    envs.set_attr("mark", [4, 5, 6])
+    assert envs.call("mark") == (4, 5, 6)
+    sent = Given([0, 1, 0])
+    envs.send(sent)
+    assert envs.recv()[4]["env_id"].tolist() == [0, 1, 2]
+
+
+def test_what_a_vector_env_of_this_process_raises_comes_up_as_it_is(pool):
+    def fails():
+        raise KeyError("planned")
+
+    with pytest.raises(KeyError, match="planned") as caught:
+        make_vec([fails], backend="serial")
+    assert caught.value.__notes__ == ["while making env 0"]
+    with pytest.raises(TargetError, match=r"expected same_step|expected SameStep"):
+        make_vec([native(2)], backend="serial", autoreset_mode="same_step")
+    with pytest.raises(TargetError, match="makers of vector envs only"):
+        make_vec([native(2), SyntheticEnv], backend="serial")
+    with pytest.raises(TargetError, match="autoreset_mode"):
+        make_vec([native(2), native(2, MODES[1])], backend="serial")
 
 
 def test_vector_envs_that_do_not_fit_are_refused():

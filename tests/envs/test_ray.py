@@ -431,6 +431,13 @@ def test_waiting_for_a_place_ends():
     holder.close()
 
 
+def test_a_cluster_without_living_nodes_is_known_at_once(monkeypatch):
+    gone = SimpleNamespace(nodes=lambda: [{"Alive": False}] * 3)
+    monkeypatch.setattr("hotloop.envs.ray_crew._RAY", gone)
+    with pytest.raises(WorkerError, match="none of the cluster's 3 nodes is alive"):
+        RayVectorEnv([Walk], num_workers=1, autoscales=True, start_timeout_s=600)
+
+
 # --- errors --------------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ with pytest.MonkeyPatch.context() as patch:
     from stable_baselines3.common.vec_env import VecNormalize
 
 from hotloop.envs.adapters.stable_baselines3 import DummyVecEnv, SubprocVecEnv
+from hotloop.errors import ShapeError
 
 
 class Walk(gymnasium.Env):
@@ -54,7 +55,9 @@ def make(request):
 
     def make_one(fns):
         made.append(
-            DummyVecEnv(fns) if request.param == "dummy" else SubprocVecEnv(fns, num_workers=2)
+            DummyVecEnv(fns)
+            if request.param == "dummy"
+            else SubprocVecEnv(fns, num_workers=min(2, len(fns)))
         )
         return made[-1]
 
@@ -163,6 +166,121 @@ def test_one_env_for_all_is_refused():
     env = Walk()
     with pytest.raises(ValueError, match="the same instance"):
         DummyVecEnv([lambda: env] * 2)
+
+
+class Teller(gymnasium.Env):
+    """Tells whatever `infos` holds, keeps its last action, and ends when it is told to."""
+
+    def __init__(self, space=None, infos=({},), limit=3):
+        self.observation_space = spaces.Box(-9, 9, (2,))
+        self.action_space = space or spaces.Discrete(2)
+        self.infos, self.limit = infos, limit
+        self.action = None
+        self.at = np.zeros(2, np.float32)
+
+    def reset(self, seed=None):  # an old env: it knows no options
+        self.steps = 0
+        return self.at, {}
+
+    def step(self, action):
+        self.action = action
+        self.steps += 1
+        return (
+            self.at,
+            0.0,
+            self.steps >= self.limit,
+            False,
+            self.infos[self.steps % len(self.infos)],
+        )
+
+
+def test_an_old_env_that_knows_no_options(make):
+    envs = make([Teller] * 2)
+    envs.seed(1)
+    envs.reset()
+    for _ in range(4):
+        envs.step(np.zeros(2, np.int64))
+    envs.set_options({"start": 1})
+    with pytest.raises(TypeError, match="options"):
+        envs.reset()
+
+
+@pytest.mark.parametrize(
+    ("space", "actions", "expected"),
+    [
+        (spaces.MultiBinary(3), np.ones((2, 3), np.float32), [1, 1, 1]),
+        (spaces.Box(0, 255, (2,), np.uint8), np.full((2, 2), 200.0), [200, 200]),
+        (spaces.Box(0, 255, (2,), np.uint8), np.full((2, 2), 0.5), [0.5, 0.5]),
+        (spaces.Discrete(3), [2, 2], 2),
+        (spaces.Dict(a=spaces.Discrete(3), b=spaces.Box(0, 1)), [{"a": 1, "b": [0.5]}] * 2, None),
+        (spaces.Tuple([spaces.Discrete(3), spaces.Discrete(2)]), [(2, 1)] * 2, (2, 1)),
+    ],
+    ids=["binary", "bytes", "fractions", "list", "dict", "tuple"],
+)
+def test_actions_as_their_own_takes_them(make, space, actions, expected):
+    envs = make([lambda: Teller(space)] * 2)
+    theirs = TheirDummyVecEnv([lambda: Teller(space)] * 2)
+    for each in (envs, theirs):
+        each.reset()
+        each.step(actions)
+    for got, action in zip(envs.get_attr("action"), theirs.get_attr("action"), strict=True):
+        if isinstance(action, dict | tuple):
+            assert got == action
+        else:
+            np.testing.assert_array_equal(got, action)
+            np.testing.assert_array_equal(got, expected)
+
+
+def test_one_env_takes_an_action_that_is_no_batch(make):
+    envs = make([lambda: Teller(spaces.Box(-1, 1, (2,)))])
+    envs.reset()
+    envs.step(np.array([0.5, -0.5], np.float32))
+    assert envs.get_attr("action")[0].tolist() == [0.5, -0.5]
+    with pytest.raises(ShapeError, match="expected 1, one an env, got 3"):
+        envs.step([1, 2, 3])
+
+
+def test_infos_come_as_they_were_told(make):
+    told = {
+        "env_id": "mine",
+        "a": 1,
+        "_a": 2,
+        "large": 2**70,
+        "point": np.array(3.5),
+        "final_obs": 7,
+    }
+    envs = make([lambda: Teller(infos=[told], limit=2)] * 2)
+    envs.reset()
+    for over in (False, True):
+        infos = envs.step(np.zeros(2, np.int64))[3]
+        last = {"terminal_observation": np.zeros(2, np.float32)} if over else {}
+        for info in infos:
+            assert isinstance(info["point"], np.ndarray)
+            assert_same(info, told | last | {"TimeLimit.truncated": False})
+
+
+def test_what_is_told_is_the_callers(make):
+    """A list that an env goes on with, and the last observation that a wrapper writes into."""
+    trail = []
+    envs = make([lambda: Teller(infos=[{"trail": trail}], limit=2)])
+    envs.reset()
+    first = envs.step(np.zeros(1, np.int64))[3][0]
+    trail.append("later")
+    assert first["trail"] == []
+    info = envs.step(np.zeros(1, np.int64))[3][0]
+    info["terminal_observation"][:] = 5
+    info["more"] = 1
+    assert envs.get_attr("at")[0].tolist() == [0, 0]
+    assert "more" not in envs.get_attr("infos")[0][0]
+
+
+@pytest.mark.parametrize("space", [spaces.MultiBinary(2), spaces.MultiDiscrete([2, 3])])
+def test_ppo_steps_binary_and_multidiscrete_actions(make, space):
+    model = PPO(
+        "MlpPolicy", make([lambda: Teller(space)] * 2), n_steps=8, batch_size=16, n_epochs=1
+    )
+    model.learn(16)
+    assert model.num_timesteps == 16
 
 
 def test_pictures_are_tiled(make):

@@ -14,7 +14,7 @@ from hotloop.data.layout import Layout
 from hotloop.data.shared import SharedBlock
 from hotloop.envs.channel import MESSAGE, Channel, Shape
 from hotloop.envs.process import ProcessVectorEnv
-from hotloop.envs.signals import Bell, open_bell, spinner
+from hotloop.envs.signals import Bell, Looks, open_bell, spinner
 from hotloop.envs.synthetic import Ledger, read_counters, synthetic_fns
 
 
@@ -74,12 +74,12 @@ def test_tiny_steps_beside_a_busy_process(third_process):
     tiny_steps(500)
 
 
-@pytest.mark.parametrize("spin", ["not_at_all", "_yielding", "_busily"])
+@pytest.mark.parametrize("spin", [lambda: signals.not_at_all, Looks], ids=["asleep", "looking"])
 def test_tiny_steps_however_they_wait(spin, monkeypatch):
     """Forked workers wait alike: without a look before sleeping, each step needs every bell."""
-    monkeypatch.setattr(signals, "SPIN_S", 1e-5)
+    monkeypatch.setattr(signals, "MOST_S", 1e-5)
     for module in ("crew", "worker"):
-        monkeypatch.setattr(f"hotloop.envs.{module}.spinner", lambda *_: getattr(signals, spin))
+        monkeypatch.setattr(f"hotloop.envs.{module}.spinner", lambda *_: spin())
     tiny_steps(1_000, context="fork")
 
 
@@ -131,10 +131,63 @@ def test_what_is_watched_and_the_time_end_a_wait(bell):
     os.close(write)
 
 
-def test_nobody_spins_where_processes_share_cores():
-    assert spinner(4, 4) is signals._busily
-    assert spinner(4, 5) is spinner(4, 8) is signals._yielding
-    assert spinner(4, 9) is signals.not_at_all
+def test_nobody_looks_on_where_processes_share_cores(monkeypatch):
+    assert isinstance(spinner(4, 4), Looks)
+    assert spinner(4, 5) is spinner(4, 9) is signals.not_at_all
+    monkeypatch.setattr(signals, "ORDERED", False)
+    assert spinner(4, 4) is signals.not_at_all
+
+
+class World:
+    """A clock that goes on by `look_s` with every look; what is awaited comes at `due_s`."""
+
+    def __init__(self, look_s=1e-6):
+        self.now, self.look_s, self.due_s, self.looks = 0.0, look_s, 0.0, 0
+
+    def clock(self):
+        return self.now
+
+    def wait(self, spin, after_s):
+        """Wait once; returns whether it came while looking, and how many looks there were."""
+        self.due_s, self.looks = self.now + after_s, 0
+        return spin(self.is_due), self.looks
+
+    def is_due(self):
+        self.looks += 1
+        self.now += self.look_s
+        return self.now >= self.due_s
+
+
+def test_looks_go_on_where_they_pay_off():
+    world = World()
+    looks = Looks(world.clock)
+    assert all(world.wait(looks, 300e-6)[0] for _ in range(1000))
+    came, seen = world.wait(looks, 50e-3)
+    assert not came
+    assert seen * world.look_s < 5 * 300e-6, "and no longer than they usually have to"
+    assert world.wait(looks, 300e-6)[0]
+
+
+def test_looks_in_vain_come_to_an_end_and_are_tried_again_ever_more_rarely():
+    world = World()
+    looks = Looks(world.clock)
+    looked = [world.wait(looks, 1.0)[1] > 1 for _ in range(20_000)]
+    assert all(looked[: signals.PATIENCE])
+    assert 4 < sum(looked) < 60
+    assert sum(looked[10_000:]) < sum(looked[:10_000])
+    for _ in range(2 * signals.LONGEST_PAUSE):
+        world.wait(looks, 10e-6)
+    assert world.wait(looks, 10e-6)[1] > 1, "until they pay off again"
+
+
+def test_who_loses_the_core_while_looking_sleeps_at_once():
+    world = World()
+    looks = Looks(world.clock)
+    world.look_s = signals.TAKEN_S  # another program has the core between any two looks
+    world.wait(looks, 1.0)
+    world.look_s = 1e-6
+    assert [world.wait(looks, 100e-6)[1] for _ in range(signals.PAUSE)] == [1] * signals.PAUSE
+    assert world.wait(looks, 100e-6)[0]
 
 
 def test_a_ring_of_entries_wraps_around():

@@ -57,7 +57,7 @@ class StubEnvs(gymnasium.vector.VectorEnv):
 
 
 class Bench:
-    """Three stubs, at 0.5, 1 and 2 ms a step, and a sweep over them."""
+    """Three stubs, at 0.5, 1 and 2 ms a step, and a sweep over them; seconds: of each."""
 
     def __init__(self, seconds: float = 0.6) -> None:
         self.clock, self.log = Clock(), []
@@ -65,7 +65,9 @@ class Bench:
             name: StubEnvs(name, cost, self.clock, self.log)
             for name, cost in (("serial", 0.001), ("process", 0.002), ("native", 0.0005))
         }
-        self.sweep = Sweep("Stub-v0", SweepSettings(num_envs=4, seconds=seconds), clock=self.clock)
+        self.sweep = Sweep(
+            "Stub-v0", SweepSettings(num_envs=4, seconds=3 * seconds), clock=self.clock
+        )
         self.variants = [Variant(name) for name in self.stubs]
 
     def measure(self) -> np.ndarray:
@@ -93,6 +95,12 @@ def test_every_round_holds_every_variant_once_in_an_order_of_its_own() -> None:
     assert 2 * rounds < len(turns) <= 3 * rounds
     orders = {tuple(bench.log[k : k + 3]) for k in range(3, len(bench.log) - 3, 3)}
     assert len(orders) > 2
+
+
+def test_the_seconds_are_those_of_all_turns_together() -> None:
+    bench = Bench(seconds=6)
+    bench.measure()
+    assert bench.clock.now == pytest.approx(18, rel=0.1)
 
 
 def test_the_order_follows_from_the_seed() -> None:
@@ -259,9 +267,11 @@ def test_a_cluster_is_joined_only_where_it_is_named(
     if named is not None:
         monkeypatch.setenv("RAY_ADDRESS", named)
     asked: dict = {}
+    joined: list[str] = []
     monkeypatch.setattr(module, "make_vec", lambda *envs, **settings: asked.update(settings))
+    monkeypatch.setattr(module, "_start_quietly", joined.append)
     open_variant("CartPole-v1", 4, Variant("ray", 2))
-    assert asked["address"] == (named or "local")
+    assert joined == [named or "local"]
     assert asked["num_workers"] == 2
     assert asked["num_cpus"] < 0.5
 

@@ -4,6 +4,7 @@ Apart from `benchmark`, which measures loops: here the target is an env, and no 
 """
 
 import dataclasses
+import logging
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from hotloop.benchmark.backends import compare_backends
 from hotloop.cli.finish import finish
+from hotloop.cli.guard import show_log
 from hotloop.cli.output import consoles, print_json, quiet
 from hotloop.envs.sweep import Sweep, SweepSettings
 from hotloop.errors import SettingError, TargetError
@@ -27,6 +29,7 @@ def measure_backends(target: str, settings: SweepSettings, *, json: bool, save: 
     or that no backend could step; what making or stepping the env raises.
     """
     _expect_env_id(target)
+    show_log(logging.WARNING)  # what `auto` chose stands below the table
     console, errors = consoles(json)
     # As for `module:function`: "package:id" finds packages of the folder that the user is in.
     sys.path.insert(0, str(Path.cwd()))

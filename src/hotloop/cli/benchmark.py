@@ -26,7 +26,8 @@ class Options:
     )
     backends: str | None = None
     """Measure how fast an env is stepped by each backend instead: all, or a list with commas of
-    serial, native, process, auto, ray. --seconds is then for each variant, 3 if not given."""
+    serial, native, process, auto, ray. --seconds is then for all of them together, 30 if
+    not given."""
     num_envs: int = 64
     """With --backends: envs stepped together."""
     json: bool = False

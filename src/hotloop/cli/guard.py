@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -23,6 +24,7 @@ _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 def guarded(verb: Callable[[], int]) -> int:
     """Run a verb; turn what it raises into a message and an exit code; end child processes."""
     leave_inherited_board()
+    show_log()
     signal.signal(signal.SIGTERM, _as_interrupt)
     try:
         return verb()
@@ -41,6 +43,24 @@ def guarded(verb: Callable[[], int]) -> int:
         return 1
     finally:
         end_children()
+
+
+def show_log(level: int = logging.INFO) -> None:
+    """Show what hotloop's own log says, from a level on, on standard error."""
+    log = logging.getLogger("hotloop")
+    log.setLevel(level)
+    if not any(isinstance(handler, _ToStandardError) for handler in log.handlers):
+        handler = _ToStandardError()
+        handler.setFormatter(logging.Formatter("hotloop: %(message)s"))
+        log.addHandler(handler)
+
+
+class _ToStandardError(logging.Handler):
+    """Writes where `sys.stderr` points at that time: it may be redirected."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line."""
+        print(self.format(record), file=sys.stderr)
 
 
 def print_foreign_error(error: Exception) -> None:

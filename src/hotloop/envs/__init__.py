@@ -10,6 +10,6 @@ from hotloop.envs.register import register
 from hotloop.envs.serial import SerialVectorEnv
 from hotloop.envs.vector import VectorEnv
 
-register()  # ids that gymnasium.make_vec knows once this package is imported
+register()  # ids that Gymnasium knows once this package is imported
 
 __all__ = ["ProcessVectorEnv", "SerialVectorEnv", "VectorEnv", "make_env", "make_vec"]

@@ -5,9 +5,10 @@ it is work and how much is waiting, and how large an observation is. From that f
 backend would need for a step of all envs. Where two come close, both are built and race.
 """
 
+import logging
+import math
 import multiprocessing
 import resource
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,15 +18,17 @@ import numpy as np
 from gymnasium.vector import VectorEnv as AnyVectorEnv
 
 from hotloop.data.layout import Layout
+from hotloop.envs.carrier import make_serial
 from hotloop.envs.crew import pickled
-from hotloop.envs.placement import whole_cores
+from hotloop.envs.placement import Neighbours, whole_cores
 from hotloop.envs.process import ProcessVectorEnv
-from hotloop.envs.serial import SerialVectorEnv
 from hotloop.envs.vector import VectorEnv
 from hotloop.errors import WorkerError
 
+_LOG = logging.getLogger("hotloop")
 PROBE_S = 0.6
 RACE_S = 0.25  # for each of two that come close
+LITTLE = 0.2  # fewer busy cores than this are not worth a word
 CLOSE = 0.5  # a race is run where the second is expected to need at most so much more
 # A step of all envs in workers costs this beside the envs' own steps: signals both ways, and the
 # copies into shared memory and out of it. Measured on two cores; races correct what they can.
@@ -45,7 +48,7 @@ class Probe:
     obs_bytes: int
     make_s: float
     steps: int
-    is_vector: bool = False  # the env is a vector env, which only workers can carry
+    is_vector: bool = False  # the env is a vector env
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,8 @@ class Choice:
     envs_per_worker: int
     probe: Probe
     candidates: tuple[Candidate, ...]
+    native: str | None = None  # how to ask for a native engine of the same env, where there is one
+    others: float = 0.0  # cores that other programs kept busy meanwhile
 
     @property
     def reason(self) -> str:
@@ -88,17 +93,26 @@ class Choice:
             f"envs run {where}: a step takes {p.step_s * 1e6:.3g} µs (95th percentile "
             f"{p.late_step_s * 1e6:.3g}), mostly {kind}, an observation {p.obs_bytes:,} bytes; "
             f"a step of all: {others}"
+            + (f"; other programs keep {self.others:.1f} cores busy" if self.others else "")
+            + (f"; a native engine steps such envs faster: {self.native}" if self.native else "")
         )
 
 
-def choose(fns: Sequence[Callable[[], Any]], settings: dict[str, Any]) -> Choice:
-    """Measure for at most two seconds, and choose; says why on standard error.
+def choose(
+    fns: Sequence[Callable[[], Any]], settings: dict[str, Any], native: str | None = None
+) -> Choice:
+    """Measure for at most two seconds, and choose; the log says why, at level INFO.
 
+    native: how to ask for a native engine of the same env, where there is one.
     Raises: what making or stepping the env raises; WorkerError if it takes its process along.
     """
+    neighbours = Neighbours()
     probe = probe_env(fns[0], settings.get("context"))
+    others = neighbours.busy_cores()
+    others = 0.0 if others < LITTLE or math.isnan(others) else others
     asked = settings.get("num_workers")
-    candidates = expect(probe, len(fns), whole_cores(), settings.get("splits") or 1, asked)
+    splits = settings.get("splits") or 1
+    candidates = expect(probe, len(fns), whole_cores(), splits, asked, others)
     rivals = list({candidate.backend: candidate for candidate in reversed(candidates)}.values())
     rivals.sort(key=lambda candidate: candidate.expected_s)  # the best of each backend
     affordable = probe.make_s * len(fns) < RACE_S
@@ -108,38 +122,53 @@ def choose(fns: Sequence[Callable[[], Any]], settings: dict[str, Any]) -> Choice
     best = candidates[0]
     workers = None if best.backend == "serial" else best.num_workers
     choice = Choice(
-        best.backend, workers, -(-len(fns) // best.num_workers), probe, tuple(candidates)
+        *(best.backend, workers, -(-len(fns) // best.num_workers), probe, tuple(candidates)),
+        native=native,
+        others=others,
     )
-    print(f"hotloop: {choice.reason}", file=sys.stderr)
+    _LOG.info("%s", choice.reason)
     return choice
 
 
 def expect(
-    probe: Probe, num_makers: int, cores: int, splits: int = 1, asked: int | None = None
+    probe: Probe,
+    num_makers: int,
+    cores: int,
+    splits: int = 1,
+    asked: int | None = None,
+    others: float = 0.0,
 ) -> list[Candidate]:
     """What each backend would need for a step of all envs, best first.
 
-    Work of W workers shares the cores; waiting does not. asked: the only number of workers to
-    consider. One process is left out where workers are asked for.
+    Work of W workers shares the cores, also with `others` processes that compute without end;
+    waiting does not. asked: the only number of workers to consider. One process is left out where
+    workers are asked for.
     """
+
+    def at_once(workers: int) -> float:
+        """Cores that so many workers have: the scheduler gives every process as much."""
+        return min(workers, cores * workers / (workers + others))
+
     work, rest = probe.step_s * probe.busy, probe.step_s * (1 - probe.busy)
     copies = 2 * num_makers * probe.steps * probe.obs_bytes / BYTES_PER_S
     most = num_makers // splits
     if asked is not None:
         numbers = [asked]
     else:
-        numbers = sorted({min(most, n) for n in (cores, 2 * cores, MAX_WAITING_WORKERS, most)})
+        wanted = {cores, 2 * cores, *((4 * cores,) if others else ()), MAX_WAITING_WORKERS, most}
+        numbers = sorted({min(most, n) for n in wanted})
         numbers = [n for n in numbers if n <= max(cores, MAX_WAITING_WORKERS)]
     candidates = []
     for workers in numbers:
         each = -(-num_makers // workers)
         # A batch waits for its slowest worker, and the sum of many steps varies less than one.
         late = (probe.late_step_s - probe.step_s) / max(1.0, each**0.5)
-        seconds = each * rest + num_makers * work / min(workers, cores) + max(0.0, late)
+        seconds = each * rest + num_makers * work / at_once(workers) + max(0.0, late)
         signals = SIGNAL_S * (1 + workers / (4 * cores))
         candidates.append(Candidate("process", workers, seconds + signals + copies))
-    if asked is None and not probe.is_vector:
-        candidates.append(Candidate("serial", 1, num_makers * probe.step_s + copies / 2))
+    if asked is None:
+        seconds = num_makers * (rest + work / at_once(1))
+        candidates.append(Candidate("serial", 1, seconds + copies / 2))
     return sorted(candidates, key=lambda candidate: candidate.expected_s)
 
 
@@ -186,7 +215,7 @@ def steps_per_s(envs: AnyVectorEnv[Any, Any, Any], seconds: float) -> float:
 def make_candidate(fns: Sequence[Callable[[], Any]], candidate: Candidate) -> VectorEnv:
     """The vector env that a candidate stands for."""
     if candidate.backend == "serial":
-        return SerialVectorEnv(fns)
+        return make_serial(fns)
     return ProcessVectorEnv(fns, num_workers=candidate.num_workers)
 
 

@@ -12,6 +12,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 
+from hotloop.envs.carrier import make_serial
 from hotloop.envs.process import ProcessVectorEnv
 from hotloop.envs.serial import SerialVectorEnv
 from hotloop.envs.vector import VectorEnv
@@ -76,15 +77,16 @@ def make_vec(
     """Several envs as one vector env, in this process, in workers, or on a Ray cluster.
 
     env: an id; a function that makes an env; or one function for each. A function may make a
-    vector env (EnvPool, an env's own `vector_entry_point`, another pool), which one worker then
-    steps as a whole. num_envs: how often an id or a single function is used; 1 if None.
+    vector env (EnvPool, an env's own `vector_entry_point`, another pool), which is then stepped as
+    a whole. num_envs: how often an id or a single function is used; 1 if None.
 
     backend: "serial", "process", "ray", or "auto", which measures for at most 2 s and says what it
-    chose and why in `choice`. num_workers: processes or actors. batch_size: envs that a `recv`
-    gives, the first that are ready; all if None. autoreset_mode: "next_step" if None, "same_step"
-    or "disabled", as in Gymnasium. copy: whether returned arrays are the caller's. splits: groups
-    that `recv` gives in turn, 2 for double buffering. env_kwargs: for the env of an id. Further
-    settings are the engine's own, such as `restarts` and `timeout_s`, see its class.
+    chose and why in `choice`, and in the log of "hotloop" at level INFO. num_workers: processes or
+    actors. batch_size: envs that a `recv` gives, the first that are ready; all if None.
+    autoreset_mode: "next_step" if None, "same_step" or "disabled", as in Gymnasium. copy: whether
+    returned arrays are the caller's. splits: groups that `recv` gives in turn, 2 for double
+    buffering. env_kwargs: for the env of an id. Further settings are the engine's own, such as
+    `restarts` and `timeout_s`, see its class.
 
     Raises: TargetError for envs that do not exist, cannot be made or are not alike; SettingError
     for settings that do not fit.
@@ -105,7 +107,8 @@ def make_vec(
         from hotloop.envs.auto import choose
 
         _refuse_unknown(backend, settings | engine, _names("serial") | _names("process"))
-        choice = choose(fns, settings | engine)
+        native = native_call(env, len(fns)) if isinstance(env, str) and not env_kwargs else None
+        choice = choose(fns, settings | engine, native)
         backend, settings["num_workers"] = choice.backend, choice.num_workers
         # What only worker processes have, such as restarts, says nothing where there are none.
         moot = _names("process") - _names(backend)
@@ -114,6 +117,22 @@ def make_vec(
         envs.choice = choice
         return envs
     return _make(backend, fns, settings | engine)
+
+
+def native_call(env_id: str, num_envs: int) -> str | None:
+    """The call that makes a native engine of an env: ours, or the env's own; None without one."""
+    package, _, name = env_id.rpartition(":")
+    ours = f"hotloop/{name}"
+    if not package and ours in gymnasium.registry:
+        return f'gymnasium.make_vec("hotloop.envs:{ours}", {num_envs})'
+    if env_spec(env_id).vector_entry_point is None:
+        return None
+    return f'gymnasium.make_vec("{env_id}", {num_envs}, vectorization_mode="vector_entry_point")'
+
+
+def make_by_id(num_envs: int, env_id: str, **settings: Any) -> VectorEnv:
+    """What the id `hotloop/Vec-v0` makes; settings as of `make_vec`."""
+    return make_vec(env_id, num_envs, **settings)
 
 
 def env_makers(
@@ -158,6 +177,7 @@ def _make(backend: str, fns: list[Maker], settings: dict[str, Any]) -> VectorEnv
                 "backend='process'"
             )
         settings = {k: v for k, v in settings.items() if k != "num_workers"}
+        engine = make_serial
     _refuse_unknown(backend, settings, known)
     return engine(fns, **settings)
 

@@ -3,11 +3,15 @@
 import os
 import re
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
+
 from hotloop.loop.host import usable_cores
 
+_MEASURABLE_S = 0.1  # the kernel counts in hundredths of a second
 _NODES = Path("/sys/devices/system/node")
 _THREAD_SETTINGS = (
     "OMP_NUM_THREADS",
@@ -66,6 +70,34 @@ def parse_cores(text: str) -> set[int]:
 def whole_cores() -> int:
     """Cores that this process and its children may use at once: at least one."""
     return max(1, int(usable_cores()))
+
+
+class Neighbours:
+    """Other programs of this machine, from now on."""
+
+    def __init__(self) -> None:
+        self._begin = _used()
+
+    def busy_cores(self) -> float:
+        """How many of the usable cores they have kept busy, on average; NaN if too little passed.
+
+        Of processes that this one has started those count as its own that have ended.
+        """
+        passed_s, used_s, own_s = (
+            end - begin for begin, end in zip(self._begin, _used(), strict=True)
+        )
+        if passed_s < _MEASURABLE_S:
+            return float("nan")
+        return max(0.0, (used_s - own_s) / passed_s)
+
+
+def _used() -> tuple[float, float, float]:
+    """The clock, what the usable cores have computed, and what this process has, in s."""
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    cores = [t for k, t in enumerate(psutil.cpu_times(percpu=True)) if not usable or k in usable]
+    used = sum(t.user + t.nice + t.system + getattr(t, "irq", 0) for t in cores)
+    own = os.times()
+    return time.monotonic(), used, sum(own[:4])
 
 
 def pin(cores: frozenset[int]) -> None:

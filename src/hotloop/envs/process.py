@@ -14,6 +14,7 @@ from hotloop.envs.channel import slab_entry
 from hotloop.envs.crew import Crew, CrewSettings, Member
 from hotloop.envs.placement import whole_cores
 from hotloop.envs.recovery import expect_limits, expect_workers, restart_seed, restore_plan
+from hotloop.envs.slab import expect_whole_slabs
 from hotloop.envs.vector import Rows, VectorEnv, as_autoreset_mode, as_batch_size
 from hotloop.envs.worker import Message
 from hotloop.errors import StateError, TargetError
@@ -156,18 +157,16 @@ class ProcessVectorEnv(VectorEnv):
 
     def _expect_whole(self, rows: Rows) -> None:
         """Refuse a part of a vector env before anything is under way."""
-        asked = np.zeros(self.num_envs, np.bool_)
-        asked[rows] = True
-        for member in self._crew.members:
-            for first, size in zip(member.firsts, member.sizes, strict=True):
-                inside = asked[first : first + size]
-                if inside.any() and not inside.all():
-                    self._give_up(rows)
-                    raise StateError(
-                        f"send: envs {first} to {first + size - 1} are one vector env, which steps "
-                        "as a whole: expected all of them, got "
-                        f"{(first + np.flatnonzero(inside)).tolist()[:8]}"
-                    )
+        bounds = [
+            bound
+            for member in self._crew.members
+            for bound in zip(member.firsts, member.sizes, strict=True)
+        ]
+        try:
+            expect_whole_slabs(rows, bounds)
+        except StateError:
+            self._give_up(rows)
+            raise
 
     def _give_all(self, rows: Rows, actions: Sequence[Any]) -> None:
         self._given |= zip(rows.tolist(), actions, strict=True)
@@ -312,7 +311,7 @@ class ProcessVectorEnv(VectorEnv):
         finally:
             self.closed = crew.closed
         under_way = self._under_way(member)
-        self.table.take_infos(np.array(under_way, np.int64))
+        self.table.take_told(np.array(under_way, np.int64))
         crew.failures = [
             (rows, error) for rows, error in crew.failures if not set(rows) & set(under_way)
         ]

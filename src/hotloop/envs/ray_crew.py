@@ -8,6 +8,7 @@ import os
 import pickle
 import re
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,7 @@ from hotloop.errors import SettingError, TargetError, WorkerError
 _LOG = logging.getLogger("hotloop")
 _RAY: Any = ray  # whose questions about the cluster carry no types
 CLOSE_S = 5.0  # how long a worker may take to close its envs
+LIFE_S = 1.0  # between two looks whether any node is alive, while actors wait for a place
 # What recovery and the order of steps rest on, or what has a setting of its own.
 _OURS = (
     "num_cpus",
@@ -122,7 +124,13 @@ class RayCrew:
     def _await_places(self, members: Sequence[Member]) -> None:
         placing = {member.actor.place.remote(): member for member in members}
         limit_s = self.settings.start_timeout_s
-        placed, missing = ray.wait(list(placing), num_returns=len(placing), timeout=limit_s)
+        end_s = time.monotonic() + limit_s
+        placed: list[Any] = []
+        missing = list(placing)
+        while missing and (left_s := end_s - time.monotonic()) > 0:
+            _expect_life()
+            more, missing = ray.wait(missing, num_returns=len(missing), timeout=min(left_s, LIFE_S))
+            placed += more
         for ref in placed:
             member = placing[ref]
             try:
@@ -272,15 +280,20 @@ class RayCrew:
         )
 
 
-def start_ray(address: str | None) -> None:
+def start_ray(address: str | None, quiet: bool = False) -> None:
     """Connect to a cluster, or start one here; it runs on until the interpreter exits.
 
-    Others of this process may use it by the time that who started it is done.
+    Others of this process may use it by the time that who started it is done. quiet: Ray says
+    nothing but errors, and its workers nothing at all.
     """
+    said: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False} if quiet else {}
     if (address or os.environ.get("RAY_ADDRESS", "")).startswith("ray://"):
-        ray.init(address)  # through a client: whether there is a dashboard is not ours to say
-    else:
-        ray.init(address, include_dashboard=False)
+        ray.init(address, **said)  # through a client: a dashboard is not ours to speak of
+        return
+    with warnings.catch_warnings():
+        if quiet:
+            warnings.simplefilter("ignore")  # of what Ray is about to change
+        ray.init(address, include_dashboard=False, **said)
 
 
 def actor_options(num_cpus: float, ray_options: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -302,6 +315,16 @@ def actor_options(num_cpus: float, ray_options: Mapping[str, Any] | None) -> dic
         "max_restarts": 0,
         "max_task_retries": 0,
     }
+
+
+def _expect_life() -> None:
+    """Refuse to wait for a place in a cluster that has no living node."""
+    nodes = _RAY.nodes()
+    if not any(node["Alive"] for node in nodes):
+        raise WorkerError(
+            f"ray: none of the cluster's {len(nodes)} nodes is alive, so there is no place for a "
+            "worker; start the cluster anew, and then this program"
+        )
 
 
 def capacity(options: Mapping[str, Any]) -> float:

@@ -1,9 +1,10 @@
 """How processes tell each other that something is due: a look at shared memory, then a bell.
 
-Waiting has three stages. While there is a core for everybody, look again and again: a change is
-seen within a microsecond, where waking a sleeping process takes 30 to 80. Where processes share
-cores, look and yield the core in turn: whoever has work runs, and the core never falls asleep.
-After `SPIN_S`, sleep until the bell rings; the one who rings looks first whether anybody sleeps.
+Who waits looks again and again for a moment, where every process has a core and where that has paid
+off lately; then it sleeps until the bell rings. The one who rings looks first whether anybody
+sleeps. A sleeper is woken at once, also beside programs that compute without end, for it has not
+used up its share of the core; one who yields the core instead gives such a neighbour a whole time
+slice, about 3 ms.
 """
 
 import os
@@ -13,13 +14,20 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-# Longer than a step of most env groups that are worth the look; a sleeper costs nothing.
-SPIN_S = 1e-3
+# Look for so long at the most: longer than a step of most env groups that are worth the look.
+MOST_S = 1e-3
+# And at the least: about what it takes to fall asleep and be woken.
+LEAST_S = 20e-6
+# So long between two looks at the clock: the core was taken away meanwhile.
+TAKEN_S = 200e-6
+PATIENCE = 4  # looks in vain, in a row, until some waits do without
+PAUSE, LONGEST_PAUSE = 64, 4096  # so many waits
 _LOOKS = 20  # between two looks at the clock
 _RING = (1).to_bytes(8, "little")
 # A flag and the data before it are seen in the order written only there; elsewhere system calls,
 # which order everything, come before and after each.
 ORDERED = platform.machine().lower() in ("x86_64", "amd64", "i686")
+Spin = Callable[[Callable[[], bool]], bool]  # looks before sleeping; whether it came
 
 
 class Bell:
@@ -51,7 +59,7 @@ class Bell:
     def wait(
         self,
         is_due: Callable[[], bool],
-        spin: Callable[[Callable[[], bool]], bool],
+        spin: Spin,
         watched: Sequence[int] = (),
         timeout_s: float | None = None,
     ) -> list[int]:
@@ -107,11 +115,9 @@ def open_bell() -> tuple[int, int]:
     return read, write
 
 
-def spinner(cores: int, processes: int) -> Callable[[Callable[[], bool]], bool]:
+def spinner(cores: int, processes: int) -> Spin:
     """How to look before sleeping, where so many processes share so many cores."""
-    if not ORDERED or processes > 2 * cores:
-        return not_at_all
-    return _busily if processes <= cores else _yielding
+    return Looks() if ORDERED and processes <= cores else not_at_all
 
 
 def not_at_all(is_due: Callable[[], bool]) -> bool:
@@ -119,21 +125,51 @@ def not_at_all(is_due: Callable[[], bool]) -> bool:
     return is_due()
 
 
-def _busily(is_due: Callable[[], bool]) -> bool:
-    end = time.perf_counter() + SPIN_S
-    while time.perf_counter() < end:
-        for _ in range(_LOOKS):
-            if is_due():
-                return True
-    return False
+class Looks:
+    """Looks again and again before sleeping, for as long as that has paid off lately.
 
+    A change that comes while one looks is seen within a microsecond; a sleeper has to be woken.
+    But who looks on while what it waits for needs the core, or while another program does, delays
+    it. So after some looks in vain, or when the core was taken in their midst, it sleeps at once
+    for a number of waits, more of them each time.
+    """
 
-def _yielding(is_due: Callable[[], bool]) -> bool:
-    end = time.perf_counter() + SPIN_S
-    rest = os.sched_yield
-    while time.perf_counter() < end:
-        for _ in range(_LOOKS):
-            rest()
-            if is_due():
-                return True
-    return False
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock  # s
+        self._usual_s = MOST_S / 4  # what looks that paid off took, lately
+        self._limit_s = MOST_S
+        self._in_vain = 0  # looks in a row
+        self._to_skip = 0  # waits that are not to look
+        self._pause = PAUSE
+
+    def __call__(self, is_due: Callable[[], bool]) -> bool:
+        """Whether it came while looking."""
+        if self._to_skip:
+            self._to_skip -= 1
+            return is_due()
+        start = last = self._clock()
+        while True:
+            for _ in range(_LOOKS):
+                if is_due():
+                    self._succeed(self._clock() - start)
+                    return True
+            now = self._clock()
+            if now - last > TAKEN_S:
+                self._in_vain = PATIENCE
+                self._fail()
+                return is_due()
+            if now - start > self._limit_s:
+                self._fail()
+                return False
+            last = now
+
+    def _succeed(self, took_s: float) -> None:
+        self._usual_s += (took_s - self._usual_s) / 8
+        self._limit_s = min(max(4 * self._usual_s, LEAST_S), MOST_S)
+        self._in_vain, self._pause = 0, PAUSE
+
+    def _fail(self) -> None:
+        self._in_vain += 1
+        if self._in_vain > PATIENCE:
+            self._to_skip, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
+            self._in_vain, self._limit_s = 0, MOST_S

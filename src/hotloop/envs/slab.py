@@ -5,7 +5,7 @@ A slab is a group of envs, or one vector env of anybody's: a native one (EnvPool
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,8 +18,8 @@ from hotloop.data.layout import Layout, Tree, leaves, tree_map
 from hotloop.envs.actions import action_splitter
 from hotloop.envs.group import EnvGroup, EnvInfos, Results, reward_shape
 from hotloop.envs.infos import split_infos
-from hotloop.envs.vector import Table, expect_equal_spaces
-from hotloop.errors import TargetError
+from hotloop.envs.vector import Rows, Table, expect_equal_spaces
+from hotloop.errors import StateError, TargetError
 
 
 class Facts:
@@ -241,6 +241,10 @@ class VectorSlab(Slab):
         """See `Slab`."""
         return self._step(tree_map(np.array, actions))
 
+    def step_whole(self, actions: Tree) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """One step of all, as the vector env gives it; the table stays as it is."""
+        return self.envs.step(tree_map(np.array, actions))
+
     def step_one(self, row: int, actions: Tree) -> EnvInfos:  # noqa: ARG002  # one of several slabs
         """Never called: the driver sends whole slabs."""
         raise AssertionError(f"row {row} of a vector env cannot be stepped alone")
@@ -357,6 +361,20 @@ def make_slabs(
             )
         slabs.append(VectorSlab(made, first))
     return slabs
+
+
+def expect_whole_slabs(rows: Rows, bounds: Iterable[tuple[int, int]]) -> None:
+    """Refuse a part of a vector env. bounds: of each slab the first row and the number of rows.
+
+    Raises: StateError.
+    """
+    for first, size in bounds:
+        inside = rows[(rows >= first) & (rows < first + size)]
+        if 0 < len(inside) < size:
+            raise StateError(
+                f"send: envs {first} to {first + size - 1} are one vector env, which steps as a "
+                f"whole: expected all of them, got {np.sort(inside).tolist()[:8]}"
+            )
 
 
 def _as_vector_seed(seeds: Sequence[int | None], given: int) -> Any:

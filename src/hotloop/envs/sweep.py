@@ -42,8 +42,8 @@ class SweepSettings:
     """Envs stepped together."""
     backends: tuple[str, ...] = BACKENDS
     """Which backends; the numbers of workers follow from the machine and the env."""
-    seconds: float = 3.0
-    """Time for each variant, in s; at least three rounds."""
+    seconds: float = 30.0
+    """Time for the turns of all variants together, in s; at least three rounds."""
     seed: int = 0
     """Of the order within rounds."""
 
@@ -92,13 +92,12 @@ class Sweep:
     def measure(self, variants: Sequence[Variant], opener: Opener, observer: Observer) -> None:
         """Make all variants, then measure those that could be made, until the time is up."""
         self.entries = [Entry(variant) for variant in variants]
-        seconds = self.settings.seconds
         order = random.Random(self.settings.seed)
         with ExitStack() as stack:
             racers = self._open(opener, stack, observer)
             start = self.clock()
             while racers:
-                share = (self.clock() - start) / (seconds * len(racers))
+                share = (self.clock() - start) / self.settings.seconds
                 if share >= 1 and len(self.rounds) >= MIN_ROUNDS:
                     return
                 order.shuffle(racers)
@@ -126,7 +125,7 @@ class Sweep:
 
     @property
     def _round_s(self) -> float:
-        return min(ROUND_S, self.settings.seconds / MIN_ROUNDS)
+        return min(ROUND_S, self.settings.seconds / (MIN_ROUNDS * max(1, len(self.entries))))
 
     def _open(self, opener: Opener, stack: ExitStack, observer: Observer) -> list["_Racer"]:
         # Ray comes last: it starts threads, and worker processes are forked before there are any.

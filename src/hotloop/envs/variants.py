@@ -95,14 +95,14 @@ def open_variant(env_id: str, num_envs: int, variant: Variant) -> AnyVectorEnv[A
     if variant.backend == "ray":
         if importlib.util.find_spec("ray") is None:
             raise WorkerError("Ray is not installed: pip install 'hotloop[ray]'")
+        # Else Ray would join any cluster that it finds on this machine, with whoever works it.
+        _start_quietly(os.environ.get("RAY_ADDRESS", "local"))
         return make_vec(
             env_id,
             num_envs,
             backend="ray",
             num_workers=variant.num_workers,
             num_cpus=RAY_CPUS,
-            # Else Ray would join any cluster that it finds on this machine, with whoever works it.
-            address=os.environ.get("RAY_ADDRESS", "local"),
         )
     return make_vec(
         env_id,
@@ -111,3 +111,13 @@ def open_variant(env_id: str, num_envs: int, variant: Variant) -> AnyVectorEnv[A
         num_workers=variant.num_workers,
         splits=variant.splits,
     )
+
+
+def _start_quietly(address: str) -> None:
+    """Start Ray where it does not run: its own lines would stand in front of the answer."""
+    import ray
+
+    from hotloop.envs.ray_crew import start_ray
+
+    if not ray.is_initialized():
+        start_ray(address, quiet=True)

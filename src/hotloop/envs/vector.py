@@ -24,6 +24,7 @@ from hotloop.errors import SettingError, ShapeError, StateError, TargetError
 
 Array = NDArray[Any]
 Batch = tuple[Tree, Array, NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
+Told = tuple[Tree, Array, NDArray[np.bool_], NDArray[np.bool_], EnvInfos]
 Rows = NDArray[np.int64]
 
 
@@ -82,12 +83,15 @@ class Table:
 
     def take_infos(self, rows: Rows) -> dict[str, Any]:
         """Gymnasium's infos of these rows, in this order."""
+        return merge_infos(len(rows), self.take_told(rows))
+
+    def take_told(self, rows: Rows) -> EnvInfos:
+        """What these rows told, as it came; they count within `rows`."""
         if not self._infos:
-            return {}
-        pairs = [
+            return []
+        return [
             (k, info) for k, row in enumerate(rows.tolist()) for info in self._infos.pop(row, ())
         ]
-        return merge_infos(len(rows), pairs)
 
 
 class VectorEnv(gymnasium.vector.VectorEnv[Tree, Tree, Array]):
@@ -179,17 +183,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[Tree, Tree, Array]):
         observations of the others are returned as they stand. None keeps the envs' generators.
         Raises: StateError while envs are stepping.
         """
-        rows, options = self._masked(options)
-        self._refuse_pending("reset")
-        try:
-            self._begin_reset(rows, seed, options)
-            self._await(len(rows), None)
-            self._hand_out(rows)
-        except BaseException as error:
-            self._abandon(error)
-            raise
-        infos = self.table.take_infos(self._everyone)
-        return self._whole(), infos
+        obs, told = self.reset_told(seed=seed, options=options)
+        return obs, merge_infos(self.num_envs, told)
 
     def step(self, actions: Tree) -> Batch:
         """One step of every env; returns observations, rewards, endings and infos, num_envs rows.
@@ -255,6 +250,35 @@ class VectorEnv(gymnasium.vector.VectorEnv[Tree, Tree, Array]):
         """Every env's generator; a copy of it where the env lives elsewhere."""
         return self.get_attr("np_random")
 
+    # --- infos as they came --------------------------------------------------------------------
+
+    def reset_told(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Tree, EnvInfos]:
+        """As `reset`, with infos as they came: a row with each."""
+        rows, options = self._masked(options)
+        self._refuse_pending("reset")
+        try:
+            self._begin_reset(rows, seed, options)
+            self._await(len(rows), None)
+            self._hand_out(rows)
+        except BaseException as error:
+            self._abandon(error)
+            raise
+        told = self.table.take_told(self._everyone)
+        return self._whole(), told
+
+    def recv_told(self, env_ids: Sequence[int] | Rows | None = None) -> Told:
+        """As `recv`, with infos as they came: a row of the batch with each, and no `env_id`.
+
+        An env that was reset at once comes with `final_obs` and `final_info` first.
+        """
+        _, batch = self._receive(env_ids)
+        return batch
+
     # --- batches of those that are ready -------------------------------------------------------
 
     def async_reset(
@@ -298,12 +322,18 @@ class VectorEnv(gymnasium.vector.VectorEnv[Tree, Tree, Array]):
         env_ids: wait for these envs instead, and give them in this order.
         Raises: StateError if nothing, or not all of these, is under way; what an env raised.
         """
+        rows, (obs, reward, terminated, truncated, told) = self._receive(env_ids)
+        infos = merge_infos(len(rows), told)
+        infos["env_id"] = rows.copy()
+        return obs, reward, terminated, truncated, infos
+
+    def _receive(self, env_ids: Sequence[int] | Rows | None) -> tuple[Rows, Told]:
+        """The rows of a batch, and what came of them."""
         self._refuse_closed()
         rows = self._next_batch() if env_ids is None else self._these(self._as_rows(env_ids))
         self._hand_out(rows)
         table = self.table
-        infos = table.take_infos(rows)
-        infos["env_id"] = rows.copy()
+        told = table.take_told(rows)
         self._received = rows
         at: Any = rows
         is_split = self.splits > 1 and env_ids is None
@@ -313,12 +343,12 @@ class VectorEnv(gymnasium.vector.VectorEnv[Tree, Tree, Array]):
             obs = tree_map(lambda leaf: leaf[at], table.obs)
         else:
             obs = tree_map(lambda leaf: leaf[at].copy() if at is not rows else leaf[at], table.obs)
-        return (
+        return rows, (
             self._public(obs),
             table.reward[at].copy(),
             table.terminated[at].copy(),
             table.truncated[at].copy(),
-            infos,
+            told,
         )
 
     def poll(self, count: int, timeout_s: float | None = None) -> Rows:
@@ -381,7 +411,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Tree, Tree, Array]):
         given_up = set(rows.tolist())
         self._ready = [row for row in self._ready if row not in given_up]
         self._busy[rows] = False
-        self.table.take_infos(rows)
+        self.table.take_told(rows)
 
     def drain(self) -> None:
         """Let the envs of a step that was cut short finish, and drop what they gave."""

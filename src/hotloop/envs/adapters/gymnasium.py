@@ -26,10 +26,11 @@ from numpy.typing import NDArray
 
 from hotloop.data.layout import Tree, tree_map
 from hotloop.envs.actions import Given
+from hotloop.envs.infos import merge_infos
 from hotloop.envs.placement import whole_cores
 from hotloop.envs.process import ProcessVectorEnv
 from hotloop.envs.serial import SerialVectorEnv
-from hotloop.envs.vector import Batch, Rows, VectorEnv
+from hotloop.envs.vector import Batch, Rows, Told, VectorEnv
 from hotloop.errors import ShapeError, TargetError
 
 AnyEnv = gymnasium.Env[Any, Any]
@@ -270,9 +271,9 @@ class AsyncVectorEnv(gymnasium.vector.VectorEnv[Tree, Tree, NDArray[Any]]):
 
         Raises: NoAsyncCallError without one; TimeoutError after `timeout` seconds.
         """
-        obs, *columns, infos = self._receive(self._awaited(AsyncState.WAITING_STEP, timeout))
-        del infos["env_id"]
-        return (obs, *columns, infos)
+        told = self._receive(self._awaited(AsyncState.WAITING_STEP, timeout))
+        obs, reward, terminated, truncated, infos = told
+        return obs, reward, terminated, truncated, merge_infos(self.num_envs, infos)
 
     def call_async(self, name: str, /, *args: object, **kwargs: object) -> None:
         """Begin a call of a method of every env; `call_wait` gives what came of it."""
@@ -346,9 +347,9 @@ class AsyncVectorEnv(gymnasium.vector.VectorEnv[Tree, Tree, NDArray[Any]]):
             raise _timeout(state.value, timeout)
         return rows
 
-    def _receive(self, rows: Rows) -> Batch:
+    def _receive(self, rows: Rows) -> Told:
         try:
-            return self.engine.recv(rows)
+            return self.engine.recv_told(rows)
         except Exception as error:
             self._fail(error)
 

@@ -17,11 +17,14 @@ class NumberedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.number = number
         self.step = self.env.step  # type: ignore[method-assign]  # nothing to do in between
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode; empty options are none."""
-        return self.env.reset(seed=seed, options=options or None)
+    def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
+        """Start an episode; options are passed on only if there are any.
+
+        Old envs know none, and Stable-Baselines3 gives them none.
+        """
+        if not given.get("options"):
+            given.pop("options", None)
+        return self.env.reset(**given)
 
     def read(self, numbers: Sequence[int], name: str) -> Any:
         """An attribute of the outermost wrapper that has it, if this env is meant."""

@@ -11,6 +11,7 @@ of dicts. What differs: a process holds many envs, and step data lies in shared 
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -19,13 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv
 
-from hotloop.data.layout import Tree
+from hotloop.data.layout import Layout, Tree
+from hotloop.envs.actions import Given
 from hotloop.envs.adapters.numbered import NumberedEnv
-from hotloop.envs.infos import split_infos
 from hotloop.envs.placement import whole_cores
 from hotloop.envs.process import ProcessVectorEnv
 from hotloop.envs.serial import SerialVectorEnv
 from hotloop.envs.vector import VectorEnv
+from hotloop.errors import ShapeError
 
 EnvFns = Sequence[Callable[[], gymnasium.Env[Any, Any]]]
 Indices = int | Iterable[int] | None
@@ -35,6 +37,8 @@ Step = tuple[Tree, NDArray[np.float32], NDArray[np.bool_], Infos]
 
 class _VecEnv(VecEnv):
     """Stable-Baselines3's contract over a same-step engine of numbered envs."""
+
+    _shares_objects = False  # whether envs may go on with what they told
 
     def __init__(self, engine: VectorEnv) -> None:
         self._engine = engine
@@ -53,36 +57,61 @@ class _VecEnv(VecEnv):
         obs: Tree = None
         for options, mask in _alike(self._options):
             given: dict[str, Any] = {**options, "reset_mask": mask}
-            obs, infos = engine.reset(seed=self._seeds, options=given)
-            for i, info in enumerate(split_infos(infos, self.num_envs)):
-                if mask[i]:
-                    self.reset_infos[i] = info
+            obs, told = engine.reset_told(seed=self._seeds, options=given)
+            for i, info in told:
+                self.reset_infos[i] = info
         self._reset_seeds()
         self._reset_options()
         return obs
 
-    def step_async(self, actions: NDArray[Any]) -> None:
-        """Begin a step; `step_wait` gives what came of it."""
-        self._engine.send(actions, self._everyone)
+    def step_async(self, actions: Any) -> None:
+        """Begin a step with `actions[i]` for env i; `step_wait` gives what came of it.
+
+        Raises: ShapeError for fewer or more actions than envs.
+        """
+        self._engine.send(self._as_sent(actions), self._everyone)
 
     def step_wait(self) -> Step:
         """Observations, rewards (float32), which are over, and infos; of new episodes where over.
 
         Raises: what an env raised, with a note that says which.
         """
-        obs, reward, terminated, truncated, told = self._engine.recv(self._everyone)
-        del told["env_id"]
+        obs, reward, terminated, truncated, told = self._engine.recv_told(self._everyone)
         over = terminated | truncated
-        infos = split_infos(told, self.num_envs) if told else [{} for _ in range(self.num_envs)]
-        for i in np.flatnonzero(over).tolist():
-            begins = infos[i]
-            infos[i] = begins.pop("final_info", {})
-            last = begins.pop("final_obs")
-            infos[i]["terminal_observation"] = last
-            self.reset_infos[i] = begins
+        by_env: list[list[dict[str, Any]]] = [[] for _ in range(self.num_envs)]
+        for i, info in told:
+            by_env[i].append(info)
+        infos: Infos = []
+        for i, (own, ends) in enumerate(zip(by_env, over.tolist(), strict=True)):
+            if ends:
+                final, *begins = own
+                self.reset_infos[i] = begins[-1] if begins else {}
+                own = [final["final_info"]]
+            info = dict(own[0]) if own else {}
+            if ends:
+                info["terminal_observation"] = final["final_obs"]
+            infos.append(deepcopy(info) if info and self._shares_objects else info)
         for info, cut in zip(infos, (truncated & ~terminated).tolist(), strict=True):
             info["TimeLimit.truncated"] = cut
         return obs, reward.astype(np.float32), over, infos
+
+    def _as_sent(self, actions: Any) -> Tree:
+        """The actions in arrays where they fit, else as they are, one an env.
+
+        Algorithms give floats for MultiBinary spaces; whole numbers lose nothing as integers. What
+        else does not fit is for the env to judge, as with Stable-Baselines3's own.
+        """
+        layout = self._engine.check_actions.layout
+        if layout.is_leaf and not layout.has_objects:
+            array = _in_array(actions, layout, self.num_envs)
+            if array is not None:
+                return array
+        elif isinstance(actions, dict):
+            return actions  # one batch for each part, as the engines take them
+        if not hasattr(actions, "__len__") or len(actions) != self.num_envs:
+            got = len(actions) if hasattr(actions, "__len__") else type(actions).__name__
+            raise ShapeError(f"actions: expected {self.num_envs}, one an env, got {got}")
+        return Given(actions[i] for i in range(self.num_envs))
 
     def close(self) -> None:
         """Close every env. Idempotent."""
@@ -131,6 +160,8 @@ class DummyVecEnv(_VecEnv):
     Raises: ValueError if functions give the same env.
     """
 
+    _shares_objects = True
+
     def __init__(self, env_fns: EnvFns) -> None:
         engine = SerialVectorEnv(_numbered(env_fns), autoreset_mode="same_step")
         self.envs = [env.env for env in engine.envs if isinstance(env, NumberedEnv)]
@@ -165,6 +196,23 @@ class SubprocVecEnv(_VecEnv):
 
 def _numbered(env_fns: EnvFns) -> EnvFns:
     return [partial(NumberedEnv, fn, i) for i, fn in enumerate(env_fns)]
+
+
+def _in_array(actions: Any, layout: Layout, num_envs: int) -> NDArray[Any] | None:
+    """One row an env in the kind of number that the space has; None where that changes a value."""
+    try:
+        array = np.asarray(actions)
+    except ValueError:
+        return None  # of several shapes
+    if num_envs == 1 and array.shape == layout.shape:
+        array = array[None]
+    if array.shape != (num_envs, *layout.shape) or array.dtype.kind not in "fiub":
+        return None
+    if layout.dtype.kind == "f" or array.dtype == layout.dtype:
+        return array
+    with np.errstate(invalid="ignore"):
+        whole = array.astype(layout.dtype)
+    return whole if np.array_equal(whole, array) else None
 
 
 def _alike(
