@@ -380,8 +380,10 @@ def test_partial_batches_under_way_survive_a_death(pool, mode):
 def test_a_death_is_noticed_while_others_keep_the_driver_busy(pool, monkeypatch):
     monkeypatch.setattr(crew, "LOOK_S", 0.05)
     envs = pool(synthetic_fns(2), batch_size=1)
+    first = envs._crew.members[0].process.pid
+    os.kill(first, signal.SIGSTOP)  # it would have done its reset before it is killed
     envs.async_reset(seed=0)
-    os.kill(envs._crew.members[0].process.pid, signal.SIGKILL)
+    os.kill(first, signal.SIGKILL)
     seen = set()
     while seen != {0, 1}:  # without an end where the death goes unnoticed
         ids = envs.recv()[4]["env_id"]
