@@ -133,7 +133,8 @@ def test_what_is_watched_and_the_time_end_a_wait(bell):
 
 def test_nobody_looks_on_where_processes_share_cores(monkeypatch):
     assert isinstance(spinner(4, 4), Looks)
-    assert spinner(4, 5) is spinner(4, 9) is signals.not_at_all
+    assert isinstance(spinner(4, 5), Looks)
+    assert spinner(4, 9) is signals.not_at_all
     monkeypatch.setattr(signals, "ORDERED", False)
     assert spinner(4, 4) is signals.not_at_all
 
@@ -188,6 +189,20 @@ def test_who_loses_the_core_while_looking_sleeps_at_once():
     world.look_s = 1e-6
     assert [world.wait(looks, 100e-6)[1] for _ in range(signals.PAUSE)] == [1] * signals.PAUSE
     assert world.wait(looks, 100e-6)[0]
+
+
+def test_who_gives_the_core_to_another_program_sleeps_at_once():
+    world = World()
+
+    def give():
+        world.now += world.given_s
+
+    looks = Looks(world.clock, rest=give)
+    world.given_s = 50e-6  # one of ours, for the length of a cheap step
+    assert all(world.wait(looks, 300e-6)[0] for _ in range(100))
+    world.given_s = 3e-3  # a time slice
+    world.wait(looks, 1.0)
+    assert [world.wait(looks, 100e-6)[1] for _ in range(signals.PAUSE)] == [1] * signals.PAUSE
 
 
 def test_a_ring_of_entries_wraps_around():

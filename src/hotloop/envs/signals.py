@@ -20,6 +20,7 @@ MOST_S = 1e-3
 LEAST_S = 20e-6
 # So long between two looks at the clock: the core was taken away meanwhile.
 TAKEN_S = 200e-6
+SLICE_S = 1e-3  # and so long where the core was given away: not to one of ours
 PATIENCE = 4  # looks in vain, in a row, until some waits do without
 PAUSE, LONGEST_PAUSE = 64, 4096  # so many waits
 _LOOKS = 20  # between two looks at the clock
@@ -117,7 +118,9 @@ def open_bell() -> tuple[int, int]:
 
 def spinner(cores: int, processes: int) -> Spin:
     """How to look before sleeping, where so many processes share so many cores."""
-    return Looks() if ORDERED and processes <= cores else not_at_all
+    if not ORDERED or processes > 2 * cores:
+        return not_at_all
+    return Looks() if processes <= cores else Looks(rest=os.sched_yield)
 
 
 def not_at_all(is_due: Callable[[], bool]) -> bool:
@@ -132,10 +135,19 @@ class Looks:
     But who looks on while what it waits for needs the core, or while another program does, delays
     it. So after some looks in vain, or when the core was taken in their midst, it sleeps at once
     for a number of waits, more of them each time.
+
+    rest: called before each look where processes share cores, to give the core to whoever has work.
+    Of these that is one of ours, for the length of a cheap step; another program would keep it for
+    a whole time slice, and is noticed by that.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.perf_counter,
+        rest: Callable[[], None] | None = None,
+    ) -> None:
         self._clock = clock  # s
+        self._rest = rest
         self._usual_s = MOST_S / 4  # what looks that paid off took, lately
         self._limit_s = MOST_S
         self._in_vain = 0  # looks in a row
@@ -149,12 +161,14 @@ class Looks:
             return is_due()
         start = last = self._clock()
         while True:
-            for _ in range(_LOOKS):
+            for _ in range(1 if self._rest else _LOOKS):
+                if self._rest:
+                    self._rest()
                 if is_due():
                     self._succeed(self._clock() - start)
                     return True
             now = self._clock()
-            if now - last > TAKEN_S:
+            if now - last > (SLICE_S if self._rest else TAKEN_S):
                 self._in_vain = PATIENCE
                 self._fail()
                 return is_due()
@@ -164,6 +178,10 @@ class Looks:
             last = now
 
     def _succeed(self, took_s: float) -> None:
+        if self._rest and took_s > SLICE_S:
+            self._in_vain = PATIENCE
+            self._fail()
+            return
         self._usual_s += (took_s - self._usual_s) / 8
         self._limit_s = min(max(4 * self._usual_s, LEAST_S), MOST_S)
         self._in_vain, self._pause = 0, PAUSE
