@@ -169,8 +169,7 @@ class Looks:
                     return True
             now = self._clock()
             if now - last > (SLICE_S if self._rest else TAKEN_S):
-                self._in_vain = PATIENCE
-                self._fail()
+                self._pause_now()
                 return is_due()
             if now - start > self._limit_s:
                 self._fail()
@@ -179,8 +178,7 @@ class Looks:
 
     def _succeed(self, took_s: float) -> None:
         if self._rest and took_s > SLICE_S:
-            self._in_vain = PATIENCE
-            self._fail()
+            self._pause_now()
             return
         self._usual_s += (took_s - self._usual_s) / 8
         self._limit_s = min(max(4 * self._usual_s, LEAST_S), MOST_S)
@@ -189,5 +187,8 @@ class Looks:
     def _fail(self) -> None:
         self._in_vain += 1
         if self._in_vain > PATIENCE:
-            self._to_skip, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
-            self._in_vain, self._limit_s = 0, MOST_S
+            self._pause_now()
+
+    def _pause_now(self) -> None:
+        self._to_skip, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
+        self._in_vain, self._limit_s = 0, MOST_S

@@ -296,9 +296,8 @@ def _check_stateful(call: _Call) -> Checked:
     own = parts_by_id(before_call.saved_by_themselves)
     iterator = _iterator_of(call.function)
     if iterator is not None and type(iterator).__module__ == "builtins":
-        own[id(iterator)] = (
-            iterator  # its position cannot be state, nor does replaying need it to be
-        )
+        # Its position cannot be state, nor does replaying need it to be.
+        own[id(iterator)] = iterator
     classes = {type(part) for part in before_call.objects if is_users(type(part))}
 
     def look() -> Observation:

@@ -31,13 +31,13 @@ _PARTS: dict[str, type] = {
     "settings": dict,
     "facts": dict,
     "host": dict,
+    "complete": bool,
 }
-_PARTS |= {"complete": bool}
 # What a run file unpacks to at the most: no measurement writes as much.
 MAX_BYTES = 4 << 30
 _DAMAGES = (
-    *(ValueError, KeyError, EOFError, TypeError, OSError, zlib.error, RuntimeError),
-    MemoryError,
+    *(ValueError, KeyError, EOFError, TypeError, OSError, MemoryError, RuntimeError),
+    zlib.error,
 )
 
 
