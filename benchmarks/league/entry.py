@@ -4,7 +4,6 @@ Every loop is made from the same three things, so that a prediction, the old ver
 version of a truth differ in nothing else.
 """
 
-import copy
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -14,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hotloop.loop import Loop
+from hotloop.loop.values import independent_copy
 
 Kind = Literal["steady", "memory", "rare", "concurrent", "loader", "engine", "library"]
 
@@ -158,7 +158,7 @@ class Prepared:
             return self._again()
         output = self._function(*args, **kwargs)
         if self._count:
-            self._kept.append(copy.deepcopy(output))
+            self._kept.append(independent_copy(output))
             if len(self._kept) == self._count:
                 self._again = cycle(self._kept)
         return output

@@ -158,6 +158,7 @@ def simplify_run(*, restless: bool = False, rounds: int = 24, ladder: bool = Tru
                 column.append(0)
             record.switches.append(0)
             record.pressure_us.append(0)
+            record.probe_ns.append(0)
             stages = np.array([stage.ns_per_iteration for stage in record.stages])
             record.stage_ns.append(stages)
             record.running_ns.append(stages)

@@ -1,5 +1,6 @@
 """Effects and their intervals: identities, numbers worked by hand, and coverage by simulation."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -7,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotloop.simplify.estimate import Samples, fit_slack, holm
+from hotloop.simplify.estimate import PROBE_ERROR, Samples
+from hotloop.simplify.means import holm
+from hotloop.simplify.slack import fit_slack
 from hotloop.simplify.student import student_quantile, student_tail
 from support.simulated import ARMS, TRUTHS, Simulated, simulate
 
@@ -128,6 +131,26 @@ def test_a_pace_that_all_arms_of_a_round_share_does_not_widen_a_gain() -> None:
     gain = samples.means(["baseline", "free x"]).gain("free x", "baseline")
     assert gain.value == pytest.approx(0.2)
     assert gain.half_width == pytest.approx(0, abs=1e-9)
+
+
+def test_what_measuring_took_is_left_out_of_serial_loops_and_known_to_a_third() -> None:
+    """20 of 120 and of 70 went into measuring: 50% is saved, and not 42."""
+    ns, probe = np.array([[120.0, 70.0]] * 8), np.full((8, 2), 20.0)
+    samples = table(ns, ["baseline", "free x"])
+    samples = dataclasses.replace(samples, probe_ns=probe)
+    means = samples.means(["baseline", "free x"])
+    gain = means.gain("free x", "baseline")
+    assert gain.value == pytest.approx(0.5)
+    reach = student_quantile(0.975, 7)
+    assert gain.half_width == pytest.approx(reach * PROBE_ERROR * 20 * 0.5 / 100)
+    difference = means.difference("baseline", "free x")
+    assert difference.value == pytest.approx(50)
+    assert difference.half_width == pytest.approx(0, abs=1e-9), "the same was left out of both"
+    assert samples.raw_time("baseline").value == pytest.approx(120)
+    beside = dataclasses.replace(samples, serial=False)
+    assert beside.means(["baseline", "free x"]).gain("free x", "baseline").value == pytest.approx(
+        1 - 70 / 120
+    )
 
 
 def test_all_unchanged_arms_stand_for_the_baseline() -> None:

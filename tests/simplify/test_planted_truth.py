@@ -12,10 +12,10 @@ from hotloop.benchmark.noise import Interval
 from hotloop.loop import Loop, drive, stage
 from hotloop.loop.board import process_board
 from hotloop.report.console import headline
-from hotloop.simplify.estimate import Slack
 from hotloop.simplify.experiment import Experiment
 from hotloop.simplify.rows import StageVerdict
 from hotloop.simplify.settings import SimplifySettings
+from hotloop.simplify.slack import Slack
 from hotloop.simplify.verdict import Verdict, judge
 from support.loops import (
     assert_near,

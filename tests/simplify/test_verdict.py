@@ -39,6 +39,7 @@ def record_of(
                 record.stolen_ns,
                 record.switches,
                 record.pressure_us,
+                record.probe_ns,
             ):
                 column.append(0)
             each = np.array([50 * stage.ns_per_iteration for stage in stages])

@@ -6,11 +6,14 @@ import asyncio
 class FakeClock:
     """A `hotloop.loop.clock.Clock` whose time is a number."""
 
-    def __init__(self) -> None:
+    def __init__(self, look_ns: int = 0) -> None:
+        """look_ns: what every look at it takes."""
+        self.look_ns = look_ns
         self.time_ns = 1_000
         self.cpu_ns = 0
 
     def now_ns(self) -> int:
+        self.time_ns += self.look_ns
         return self.time_ns
 
     def thread_cpu_ns(self) -> int:

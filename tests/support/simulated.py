@@ -125,4 +125,4 @@ def simulate(
                 work, stolen[r, a] = work + taken, 0.9 * taken
             ns[r, a], units[r, a] = work, length
     real = np.array([[arm not in ("free fetch", "pad fetch")] for arm in ARMS])
-    return Samples(ns, units, ARMS, ARMS[:4], stolen, rare, events, real)
+    return Samples(ns, units, ARMS, ARMS[:4], stolen, rare_ns=rare, rare_events=events, real=real)

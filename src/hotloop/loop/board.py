@@ -131,6 +131,8 @@ class Board:
                 "unset it, or use one version for all processes"
             )
         _live_boards.add(self)
+        # At exit the system closes it: a thread may still call stages then.
+        weakref.finalize(self, os.close, self._fd).atexit = False
 
     # --- naming ------------------------------------------------------------------------------
 

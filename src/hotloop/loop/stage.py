@@ -232,6 +232,7 @@ class Stage:
     def _wrap_function(self, function: Callable[P, R]) -> Callable[P, R]:
         modes, index, name, measured = self.board.modes, self.index, self.name, self.measured
         board, now, on_host = self.board, self._now, self.kind != "gpu"
+        paces, tape = board.paces, self.tape
         self.function = function
 
         def staged(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -239,13 +240,22 @@ class Stage:
                 mode = modes[index]
                 if not mode:
                     return function(*args, **kwargs)
-                if mode == _REAL and on_host and board.watcher is None:
-                    # What `measured` does, without its price: 150 ns of 450.
-                    start = now()
-                    output = function(*args, **kwargs)
-                    lane = get_ident() if running_loop() is None else current_lane()
-                    self._log((index, start, now(), lane))
-                    return output
+                # What `measured` does where nothing else is to be done, for half of its price.
+                if on_host and board.watcher is None:
+                    if mode == _REAL:
+                        start = now()
+                        output = function(*args, **kwargs)
+                        lane = get_ident() if running_loop() is None else current_lane()
+                        self._log((index, start, now(), lane))
+                        return output
+                    if mode == _FREE and board.owner and not paces[index] and tape.entries:
+                        start = now()
+                        replayed, writes, _, _ = tape.following()
+                        if writes:
+                            replay_writes(writes, self._buffers())
+                        lane = get_ident() if running_loop() is None else current_lane()
+                        self._log((index, start, now(), lane))
+                        return replayed  # type: ignore[no-any-return]
                 return measured(function, args, kwargs)  # type: ignore[no-any-return]
             except Exception as error:
                 error.add_note(f"in stage {name!r}")

@@ -187,11 +187,14 @@ class Tape:
 
     def next(self) -> Entry | None:
         """The next recorded call, or None if nothing is recorded."""
-        entries = self.entries
-        if not entries:
+        if not self.entries:
             self.missed += 1
             return None
-        cursor = self._cursor
+        return self.following()
+
+    def following(self) -> Entry:
+        """The next recorded call of a tape that has some."""
+        entries, cursor = self.entries, self._cursor
         # Another thread may read the same cursor: it replays the same entry, which is harmless.
         self._cursor = cursor + 1 if cursor + 1 < len(entries) else 0
         self._replayed += 1

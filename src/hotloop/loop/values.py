@@ -19,6 +19,8 @@ import numpy as np
 ATOMS = (type(None), bool, int, float, complex, str, bytes, range, slice, type(Ellipsis), type)
 # Larger arrays are checked for mutation by a sample of their bytes.
 CHECKSUM_BYTES = 1 << 20
+# Of the machine's memory: a cache line, and a page.
+LINE_BYTES, PAGE_BYTES = 64, 4096
 
 _UNCOPYABLE: tuple[tuple[type, ...], ...] = (
     (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType),
@@ -50,14 +52,16 @@ def independent_copy(value: Any) -> Any:
     """
     if isinstance(value, ATOMS):
         return value
+    if type(value) is np.ndarray and value.dtype != object:
+        return _placed_alike(value)
     if isinstance(value, np.ndarray) and value.dtype != object:
-        return value.copy()
+        return value.copy(order="K")
     if is_tensor(value):
         if value.grad_fn is not None:
             raise NotCopyableError(
                 "its output carries an autograd graph; make forward and backward one stage"
             )
-        return value.detach().clone().requires_grad_(value.requires_grad)
+        return _tensor_placed_alike(value).requires_grad_(value.requires_grad)
     if type(value) is tuple:
         return tuple(independent_copy(item) for item in value)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -69,13 +73,63 @@ def independent_copy(value: Any) -> Any:
     for kinds in _UNCOPYABLE:
         if isinstance(value, kinds):
             raise NotCopyableError(f"its output is a {type(value).__name__}, which has no copy")
+    placed = {
+        id(array): _placed_alike(array)
+        for array in arrays_in(value)
+        if type(array) is np.ndarray and array.dtype != object
+    }
     try:
-        return copy.deepcopy(value)
+        return copy.deepcopy(value, placed)
     except Exception as error:
         raise NotCopyableError(
             f"its output of type {type(value).__qualname__} cannot be copied "
             f"({type(error).__name__}: {error})"
         ) from error
+
+
+def _placed_alike(array: np.ndarray) -> np.ndarray:
+    """A copy with the same order of axes, at the same place within a cache line or a page.
+
+    What is computed with an array takes longer where its rows begin in the middle of a cache line:
+    64 products of 64 by 512 numbers took 1.36 ms at one place and 1.57 ms at another.
+    """
+    order = np.empty_like(array)
+    offset = _offset(array.ctypes.data, order.ctypes.data, array.nbytes)
+    if offset:
+        memory = np.empty(array.nbytes + _distance(array.nbytes), np.uint8)
+        offset = _offset(array.ctypes.data, memory.ctypes.data, array.nbytes)
+        order = np.ndarray(array.shape, array.dtype, memory, offset, order.strides)
+    order[...] = array
+    return order
+
+
+def _tensor_placed_alike(tensor: Any) -> Any:
+    """`_placed_alike` for a tensor; on another device, or where it is sparse, a plain copy."""
+    copied = tensor.detach().clone()
+    torch = torch_if_loaded()
+    assert torch is not None
+    if copied.layout != torch.strided or copied.device.type != "cpu":
+        return copied
+    nbytes = int(copied.untyped_storage().nbytes())
+    offset = _offset(tensor.data_ptr(), copied.data_ptr(), nbytes)
+    if not offset:
+        return copied
+    memory = torch.empty(nbytes + _distance(nbytes), dtype=torch.uint8)
+    offset = _offset(tensor.data_ptr(), memory.data_ptr(), nbytes)
+    flat = memory[offset : offset + nbytes].view(copied.dtype)
+    placed = flat.as_strided(copied.shape, copied.stride(), flat.storage_offset())
+    placed.copy_(copied)
+    return placed
+
+
+def _distance(nbytes: int) -> int:
+    """What is placed as the original is, if it lies a whole number of these away."""
+    return LINE_BYTES if nbytes < PAGE_BYTES else PAGE_BYTES
+
+
+def _offset(original: int, memory: int, nbytes: int) -> int:
+    """The bytes to leave out at the start of `memory`, so that a copy is placed alike."""
+    return (original - memory) % _distance(nbytes)
 
 
 def arrays_in(value: Any, depth: int = 6) -> Iterator[Any]:

@@ -17,6 +17,7 @@ from hotloop.benchmark.peaks import Peaks
 from hotloop.benchmark.warmup import WarmUp
 from hotloop.benchmark.work import Work
 from hotloop.errors import RunError
+from hotloop.loop.cost import ProbeCost
 from hotloop.loop.run import Run, load
 from hotloop.simplify.rare import REST, WorkKind
 from hotloop.simplify.record import ROWS, Record, StageFacts
@@ -113,7 +114,7 @@ def _stats_fit(run: Run) -> str | None:
 def _record_facts() -> dict[str, Any]:
     """The facts of an experiment: the fields of its record that are no rows."""
     hints = get_type_hints(Record)
-    skip = {"arms", "events", "stages", "kinds", "warm_up", "work", "peaks", *ROWS}
+    skip = {"arms", "events", "stages", "kinds", "warm_up", "work", "peaks", "probe_cost", *ROWS}
     plain = {name: hint for name, hint in hints.items() if name not in skip}
     stage: Any = _as_saved(StageFacts, modes_ns=list[float] | None)
     kind: Any = _as_saved(WorkKind)
@@ -124,6 +125,7 @@ def _record_facts() -> dict[str, Any]:
         "warm_up": _WARM_UP,
         "work": _WORK,
         "peaks": _PEAKS,
+        "probe_cost": _as_saved(ProbeCost),
     }
 
 
@@ -180,10 +182,10 @@ FORMATS: Mapping[str, Format] = {
         settings={"worth": Share, "seed": Count},
         facts={name: _RECORD[name] for name in _NEEDED},
         more={name: kind for name, kind in _RECORD.items() if name not in _NEEDED} | _OF_SCRIPTS,
-        arrays={name: f"real n {_WIDE.get(name, '')}" for name in ROWS}
+        arrays={name: f"real n {_WIDE.get(name, '')}" for name in ROWS if name != "probe_ns"}
         | {"arm_of": "count n", "round_of": "count n", "events": "int events 4"}
         | {"ns": "amount n", "units": "amount n", "iterations": "amount n"},
-        more_arrays={"meters": "any samples columns"},
+        more_arrays={"meters": "any samples columns", "probe_ns": "amount n"},
         also=_arms_fit,
     ),
     "backends": Format(

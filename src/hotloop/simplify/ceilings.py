@@ -13,7 +13,8 @@ import numpy as np
 
 from hotloop.benchmark.noise import Interval
 from hotloop.benchmark.summary import Unknown
-from hotloop.simplify.estimate import Means, Samples
+from hotloop.simplify.estimate import Samples
+from hotloop.simplify.means import Means
 from hotloop.simplify.names import ALL_FREE, BASELINE, only_name
 from hotloop.simplify.rare import REST
 from hotloop.simplify.record import Record, StageFacts

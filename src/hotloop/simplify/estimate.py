@@ -8,7 +8,7 @@ own rare work happened to fall into a block, which all arms together know better
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from hotloop.benchmark.noise import CONFIDENCE, Interval
-from hotloop.simplify.student import student_quantile, student_tail
+from hotloop.simplify.means import Means
+from hotloop.simplify.student import student_quantile
 
-DRAWS = 4_000
 MIN_ROUNDS = 5
 # A t-quantile with fewer degrees of freedom than this is too wide to decide anything.
 LEAST_DEGREES = 2
@@ -28,6 +28,8 @@ FEW_EVENTS = 30
 RARE_SHARE = 0.003
 # So many standard deviations of a count are no chance.
 UNLIKELY = 4.0
+# What the probe takes of a loop is known to this share: caches are the loop's own.
+PROBE_ERROR = 0.3
 
 
 @dataclass
@@ -36,6 +38,8 @@ class Samples:
 
     ns: (R, A) time of a block, NaN where the arm did not run; units: (R, A) what it did.
     stolen_ns: (R, A) time that other programs took from the loop.
+    probe_ns: (R, A) time that measuring the stages' calls took; where the loop is serial it is
+    left out.
     rare_ns: (R, A, K) of each kind of work, the part that varies with what fell into the block
     (see `hotloop.simplify.rare`); rare_events: (R, A, K) how many such events it was.
     real: (A, K) whether that kind of work really ran in an arm.
@@ -51,6 +55,7 @@ class Samples:
     arms: list[str]
     same: list[str]
     stolen_ns: np.ndarray | None = None
+    probe_ns: np.ndarray | None = None
     rare_ns: np.ndarray | None = None
     rare_events: np.ndarray | None = None
     real: np.ndarray | None = None
@@ -58,11 +63,13 @@ class Samples:
     cpu_ns: np.ndarray | None = None
     serial: bool = True
     seed: int = 0
-    _means: dict[tuple[str, ...], "Means"] = field(default_factory=dict, repr=False)
+    _means: dict[tuple[str, ...], Means] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._ran = np.isfinite(self.ns)
-        self._y = np.where(self._ran, self.ns, 0.0)
+        self._whole = np.where(self._ran, self.ns, 0.0)
+        probe = 0.0 if self.probe_ns is None or not self.serial else np.nan_to_num(self.probe_ns)
+        self._y = np.maximum(self._whole - probe, 0.0)
         self._u = np.where(self._ran, self.units, 0.0)
         shape = self.ns.shape
         none = np.zeros(shape)
@@ -89,7 +96,7 @@ class Samples:
         """Whether all of these arms ran together in enough rounds for an interval."""
         return all(arm in self.arms for arm in arms) and len(self.rounds(arms)) >= MIN_ROUNDS
 
-    def means(self, arms: Sequence[str]) -> "Means":
+    def means(self, arms: Sequence[str]) -> Means:
         """Mean times of these arms over their common rounds, with joint draws.
 
         The baseline stands for all arms in which nothing is changed.
@@ -109,9 +116,10 @@ class Samples:
 
     def raw_time(self, arm: str) -> Interval:
         """The mean time of a unit as it was measured, nothing taken out."""
-        columns = self._columns(arm)
-        found = self._adjusted([arm], [columns], self.rounds([arm]), False, False)
-        return found.time(arm)
+        columns, rounds = self._columns(arm), self.rounds([arm])
+        value, left = self._mean_of(self._whole, columns, rounds)
+        counting = self._counting([columns], [value])
+        return self._made([arm], [value], [left], rounds, counting[None]).time(arm)
 
     def if_faster(self, free: str, slowed: str, own: np.ndarray, factor: float) -> Interval:
         """The gain if a stage took 1/`factor` of its time, by an arm that took about so much.
@@ -209,7 +217,7 @@ class Samples:
             return found.time(base).half_width
         return float(np.mean(errors))
 
-    def _best(self, arms: Sequence[str]) -> "Means":
+    def _best(self, arms: Sequence[str]) -> Means:
         groups = [self._columns(arm) for arm in arms]
         return self._adjusted(list(arms), groups, self.rounds(arms), *self._choice)
 
@@ -225,7 +233,7 @@ class Samples:
         rounds: np.ndarray,
         stolen: bool,
         rare: bool,
-    ) -> "Means":
+    ) -> Means:
         """Mean times of groups of arms, and the same with each round left out."""
         inside = np.zeros(len(self.ns), bool)
         inside[rounds] = True
@@ -259,14 +267,20 @@ class Samples:
             values.append(float(value))
             replicates.append(left)
         # A round in which an arm did not run still tells how often rare work comes.
-        return Means(
-            names,
-            np.array(values),
-            np.stack(replicates, axis=1),
-            degrees=max(len(rounds) - 1, LEAST_DEGREES),
-            counting=self._counting(groups, values),
-            seed=self.seed,
-        )
+        known_to = np.stack([self._counting(groups, values), self._probing(groups, inside)])
+        return self._made(names, values, replicates, rounds, known_to)
+
+    def _made(
+        self,
+        names: list[str],
+        values: list[float],
+        replicates: list[np.ndarray],
+        rounds: np.ndarray,
+        common: np.ndarray,
+    ) -> Means:
+        degrees = max(len(rounds) - 1, LEAST_DEGREES)
+        left_out = np.stack(replicates, axis=1)
+        return Means(names, np.array(values), left_out, degrees, common, self.seed)
 
     def _felt(self, stolen: bool) -> np.ndarray:
         """The part of each kind of rare work that the loop feels: (K,), 0 to 1."""
@@ -324,7 +338,7 @@ class Samples:
         return slopes
 
     def _counting(self, groups: list[list[int]], values: list[float]) -> np.ndarray:
-        """Variance (arms,) that few rare events leave at the least, whatever the rounds say."""
+        """The error (arms,) that few rare events leave at the least, whatever the rounds say."""
         found = np.zeros(len(groups))
         total_u = float(self._u.sum())
         for k in range(self._rare.shape[2]):
@@ -336,7 +350,18 @@ class Samples:
             for g, group in enumerate(groups):
                 if per_unit > RARE_SHARE * values[g] and any(self._real[a, k] for a in group):
                     found[g] += per_unit**2 / events
-        return found
+        return np.sqrt(found)
+
+    def _probing(self, groups: list[list[int]], inside: np.ndarray) -> np.ndarray:
+        """The error (arms,) of what was left out for measuring the calls."""
+        left_out = np.where(inside[:, None], self._whole - self._y, 0.0)
+        units = np.where(inside[:, None], self._u, 0.0)
+        return np.array(
+            [
+                PROBE_ERROR * left_out[:, group].sum() / max(units[:, group].sum(), 1e-300)
+                for group in groups
+            ]
+        )
 
 
 def _left_out_ratio(over: np.ndarray, under: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -346,152 +371,3 @@ def _left_out_ratio(over: np.ndarray, under: np.ndarray) -> tuple[np.ndarray, np
     left = total_under - under
     without = np.where(left > 0, (total - over) / np.where(left > 0, left, 1.0), total / safe)
     return total / safe, without
-
-
-@dataclass(frozen=True)
-class Means:
-    """Mean times of several arms (arms,), in ns a unit, and the same without each round.
-
-    replicates: (rounds, arms). counting: (arms,) a variance that is added to every error.
-    """
-
-    arms: list[str]
-    values: np.ndarray
-    replicates: np.ndarray
-    degrees: int
-    counting: np.ndarray
-    seed: int = 0
-
-    @cached_property
-    def draws(self) -> np.ndarray:
-        """Joint draws (draws, arms) of the mean times: multivariate t, from the jackknife."""
-        rng = np.random.default_rng(self.seed)
-        rounds = len(self.replicates)
-        away = self.replicates - self.replicates.mean(axis=0)
-        normal = rng.standard_normal((DRAWS, rounds))
-        tails = np.sqrt(self.degrees / rng.chisquare(self.degrees, (DRAWS, 1)))
-        spread = math.sqrt((rounds - 1) / rounds) * (normal @ away)
-        # Counting errors are common to all arms: they see the same rare work.
-        common = rng.standard_normal((DRAWS, 1)) * np.sqrt(self.counting)
-        drawn = self.values + tails * (spread + common)
-        positive: np.ndarray = np.maximum(drawn, 0.0)
-        return positive
-
-    def error(self, left_out: np.ndarray) -> float:
-        """The standard error of a statistic, given its values without each round (rounds,)."""
-        count = len(left_out)
-        if count < 2:
-            return float("inf")
-        away = left_out - left_out.mean()
-        return math.sqrt((count - 1) / count * float(away @ away))
-
-    def log_ratio(self, arm: str, base: str) -> np.ndarray:
-        """log T(arm) / T(base) without each round."""
-        a, b = self.arms.index(arm), self.arms.index(base)
-        tiny = 1e-300
-        ratio: np.ndarray = np.maximum(self.replicates[:, a], tiny) / np.maximum(
-            self.replicates[:, b], tiny
-        )
-        logarithm: np.ndarray = np.log(ratio)
-        return logarithm
-
-    def interval(self, value: float, draws: np.ndarray, confidence: float = CONFIDENCE) -> Interval:
-        """The interval of any statistic computed alike from `values` and from `draws`."""
-        tail = (1 - confidence) / 2
-        low, high = np.quantile(draws, [tail, 1 - tail])
-        return Interval(value, min(value, float(low)), max(value, float(high)))
-
-    def time(self, arm: str) -> Interval:
-        """The mean time of one arm."""
-        at = self.arms.index(arm)
-        error = math.hypot(self.error(self.replicates[:, at]), math.sqrt(self.counting[at]))
-        return self.around(float(self.values[at]), error, CONFIDENCE)
-
-    def difference(self, arm: str, other: str) -> Interval:
-        """The time of one arm less that of another."""
-        return self.statistic(lambda time: time(arm) - time(other))
-
-    def statistic(self, of: Callable[[Callable[[str], np.ndarray]], np.ndarray]) -> Interval:
-        """A smooth function of the arms' times, with its jackknife interval.
-
-        of: is given a function from an arm's name to its times, and returns as many values.
-        """
-        value = float(of(lambda arm: self.values[[self.arms.index(arm)]])[0])
-        left = of(lambda arm: self.replicates[:, self.arms.index(arm)])
-        return self.around(value, self.error(left), CONFIDENCE)
-
-    def gain(self, arm: str, base: str, confidence: float = CONFIDENCE) -> Interval:
-        """The share of the base's time that the arm saves: 1 − T(arm) / T(base)."""
-        value, error = self._gain(arm, base)
-        return self.around(value, error, confidence)
-
-    def p_value(self, arm: str, base: str) -> float:
-        """Two-sided p-value of the two arms taking the same time."""
-        value, error = self._gain(arm, base)
-        if error == 0:
-            return 1.0 if value == 0 else 0.0
-        return min(1.0, 2 * student_tail(abs(value) / error, self.degrees))
-
-    def _gain(self, arm: str, base: str) -> tuple[float, float]:
-        a, b = self.arms.index(arm), self.arms.index(base)
-        ratio = float(self.values[a] / self.values[b])
-        left = self.replicates[:, a] / np.maximum(self.replicates[:, b], 1e-300)
-        # Few rare events change both times alike; what differs is their share in them.
-        few = abs(math.sqrt(self.counting[a]) - ratio * math.sqrt(self.counting[b]))
-        return 1 - ratio, math.hypot(self.error(left), few / float(self.values[b]))
-
-    def around(self, value: float, error: float, confidence: float = CONFIDENCE) -> Interval:
-        """The interval of a value with this standard error."""
-        if not math.isfinite(error):
-            return Interval(value, -math.inf, math.inf)
-        reach = student_quantile(1 - (1 - confidence) / 2, self.degrees) * error
-        return Interval(value, value - reach, value + reach)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's adjustment: adjusted p-values in the given order.
-
-    The smallest is multiplied by m, the next by m − 1, and so on, never falling.
-    Source: Holm 1979.
-    """
-    order = sorted(range(len(p_values)), key=lambda k: p_values[k])
-    adjusted = [0.0] * len(p_values)
-    running = 0.0
-    for rank, k in enumerate(order):
-        running = max(running, min(1.0, (len(p_values) - rank) * p_values[k]))
-        adjusted[k] = running
-    return adjusted
-
-
-@dataclass(frozen=True)
-class Slack:
-    """T(d) = T0 + max(0, d − s): how long a stage can be held up before the loop notices."""
-
-    slack_ns: Interval
-    slope: float  # of the last stretch; 1 where every further delay is felt in full
-
-
-def fit_slack(means: Means, base: str, delayed: Sequence[tuple[str, float]]) -> Slack:
-    """Fit the slack from arms with known delays.
-
-    delayed: (arm, delay in ns that really happened in an iteration), at least one.
-    Least squares in s; with one delay that is s = d − (T(d) − T0), not below 0.
-    """
-    at = [means.arms.index(arm) for arm, _ in delayed]
-    base_at = means.arms.index(base)
-    delays = np.array([delay for _, delay in delayed])
-    felt = means.draws[:, at] - means.draws[:, [base_at]]
-    felt_value = means.values[at] - means.values[base_at]
-    draws = _best_slack(delays, felt)
-    value = float(_best_slack(delays, felt_value[None])[0])
-    longest = int(delays.argmax())
-    return Slack(means.interval(value, draws), float(felt_value[longest] / delays[longest]))
-
-
-def _best_slack(delays: np.ndarray, felt: np.ndarray) -> np.ndarray:
-    """The s that fits best, for each row of felt delays (rows, delays)."""
-    grid = np.linspace(0, float(delays.max()), 201)
-    model = np.maximum(0, delays[None, :] - grid[:, None])
-    error = ((felt[:, None, :] - model[None]) ** 2).sum(axis=2)
-    best: np.ndarray = grid[error.argmin(axis=1)]
-    return best

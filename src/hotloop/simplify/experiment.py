@@ -22,6 +22,7 @@ from hotloop.loop.arm import Arm
 from hotloop.loop.board import LONGEST_WAIT_NS, TAPE_BYTES, Board
 from hotloop.loop.clock import shortest_wait_ns
 from hotloop.loop.conduct import Block, Measurement, Request
+from hotloop.loop.cost import probe_cost
 from hotloop.loop.host import usable_cores
 from hotloop.loop.lanes import current_lane
 from hotloop.loop.loop import Loop
@@ -115,6 +116,7 @@ class Experiment:
         record.unit, record.name = loop.unit, loop.name
         record.price_per_hour = settings.price_per_hour or loop.price_per_hour
         record.usable_cores = usable_cores()
+        record.probe_cost = probe_cost(self._board.clock)
         self._look_at_state(loop)
         declared = max(loop.in_flight, settings.in_flight or 0)
         watchdog = Watchdog(self._board, LIMIT_SHARE * settings.budget)

@@ -10,8 +10,9 @@ from hotloop.benchmark.peaks import Peaks
 from hotloop.benchmark.timeline import running_ns
 from hotloop.benchmark.warmup import WarmUp
 from hotloop.benchmark.work import Work
-from hotloop.loop.arm import REAL, Arm
+from hotloop.loop.arm import REAL, SUBSTITUTES, Arm
 from hotloop.loop.conduct import Block
+from hotloop.loop.cost import ProbeCost
 from hotloop.simplify.estimate import Samples
 from hotloop.simplify.names import BASELINE, is_aa
 from hotloop.simplify.rare import WorkKind, rest_of_iterations
@@ -66,6 +67,7 @@ class Record:
     drain_iterations: int = 0  # left out at the start of an arm with something replaced
     drain_base: int = 0  # and at the start of the others
     drain_s: float = 0.0  # and at the start of all of them
+    probe_cost: ProbeCost = field(default_factory=ProbeCost)
     carry_over: float | None = None
     block_settled: bool = True
     shortest_wait_ns: float = 0.0
@@ -97,6 +99,7 @@ class Record:
     stolen_ns: list[int] = field(default_factory=list)
     switches: list[int] = field(default_factory=list)
     pressure_us: list[int] = field(default_factory=list)
+    probe_ns: list[float] = field(default_factory=list)  # what measuring the calls took
     stage_ns: list[np.ndarray] = field(default_factory=list)
     running_ns: list[np.ndarray] = field(default_factory=list)
     stage_calls: list[np.ndarray] = field(default_factory=list)
@@ -166,7 +169,14 @@ class Record:
         self.stage_ns.append(np.bincount(events[:, 0], took, count)[columns])
         self.stage_calls.append(np.bincount(events[:, 0], minlength=count)[columns])
         self.running_ns.append(running_ns(block.events, count)[columns])
+        self.probe_ns.append(self._probe_ns(arm, self.stage_calls[-1]))
         self._keep_rare(block, events, took, lane)
+
+    def _probe_ns(self, arm: Arm, calls: np.ndarray) -> float:
+        """What it took to measure so many calls of each stage (stages,)."""
+        replayed = [arm.mode(stage.name).kind in SUBSTITUTES for stage in self.stages]
+        cost = np.where(replayed, self.probe_cost.replayed_ns, self.probe_cost.timed_ns)
+        return float(calls @ cost)
 
     def _keep_rare(self, block: Block, events: np.ndarray, took: np.ndarray, lane: int) -> None:
         spent, number = np.zeros(len(self.kinds)), np.zeros(len(self.kinds))
@@ -212,6 +222,7 @@ class Record:
             arms=names,
             same=self.same_arms(),
             stolen_ns=table(self.stolen_ns),
+            probe_ns=table(self.probe_ns),
             rare_ns=rare_ns,
             rare_events=rare_events,
             real=real,
@@ -283,6 +294,7 @@ class Record:
             "warm_up": asdict(self.warm_up) if self.warm_up else None,
             "work": asdict(self.work) if self.work else None,
             "peaks": asdict(self.peaks) if self.peaks else None,
+            "probe_cost": asdict(self.probe_cost),
             "arms": {
                 name: {stage: str(mode) for stage, mode in arm.modes.items()}
                 for name, arm in self.arms.items()
@@ -313,13 +325,16 @@ class Record:
         ]
         record.warm_up = WarmUp(**facts["warm_up"]) if facts.get("warm_up") else None
         record.work = Work(**facts["work"]) if facts.get("work") else None
+        record.probe_cost = ProbeCost(**facts.get("probe_cost", {}))
         record.peaks = Peaks(**facts["peaks"]) if facts.get("peaks") else None
         record.kinds = [WorkKind(**kind) for kind in facts["kinds"]]
         record.arms = {
             name: Arm(name, dict.fromkeys(modes, REAL)) for name, modes in facts["arms"].items()
         }
+        no_cost = np.zeros(len(arrays["ns"]))
         for name in ROWS:
-            rows = arrays[name]
+            # Runs of older versions do not say what measuring took.
+            rows = arrays[name] if name != "probe_ns" else arrays.get(name, no_cost)
             setattr(record, name, rows.tolist() if rows.ndim == 1 else list(rows))
         record.events = arrays["events"]
         return record
@@ -337,6 +352,7 @@ ROWS = (
     "stolen_ns",
     "switches",
     "pressure_us",
+    "probe_ns",
     "stage_ns",
     "running_ns",
     "stage_calls",

@@ -9,10 +9,11 @@ from typing import Literal
 from hotloop.benchmark.noise import Interval
 from hotloop.benchmark.summary import Unknown
 from hotloop.simplify.ceilings import Ladder
-from hotloop.simplify.estimate import Samples, Slack, fit_slack
+from hotloop.simplify.estimate import Samples
 from hotloop.simplify.faster import gain_if_faster
 from hotloop.simplify.names import BASELINE, delay_name, free_name, pad_name, pair_name
 from hotloop.simplify.record import Record, StageFacts
+from hotloop.simplify.slack import Slack, fit_slack
 
 SIGNIFICANT = 0.05
 CostKind = Literal["waiting", "contention", "own work", "unknown"]

@@ -15,7 +15,8 @@ from hotloop.errors import RunError
 from hotloop.loop.run import Run
 from hotloop.simplify.caveats import blocks_of, warnings_of
 from hotloop.simplify.ceilings import Ladder, PipelineModel, ladder
-from hotloop.simplify.estimate import MIN_ROUNDS, Samples, holm
+from hotloop.simplify.estimate import MIN_ROUNDS, Samples
+from hotloop.simplify.means import holm
 from hotloop.simplify.names import BASELINE, is_aa, is_free
 from hotloop.simplify.record import Record
 from hotloop.simplify.rows import SIGNIFICANT, Pair, Rows, StageVerdict

@@ -1,0 +1,43 @@
+"""How long a stage can be held up before the loop notices, by arms that delay it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hotloop.benchmark.noise import Interval
+from hotloop.simplify.means import Means
+
+
+@dataclass(frozen=True)
+class Slack:
+    """T(d) = T0 + max(0, d − s): how long a stage can be held up before the loop notices."""
+
+    slack_ns: Interval
+    slope: float  # of the last stretch; 1 where every further delay is felt in full
+
+
+def fit_slack(means: Means, base: str, delayed: Sequence[tuple[str, float]]) -> Slack:
+    """Fit the slack from arms with known delays.
+
+    delayed: (arm, delay in ns that really happened in an iteration), at least one.
+    Least squares in s; with one delay that is s = d − (T(d) − T0), not below 0.
+    """
+    at = [means.arms.index(arm) for arm, _ in delayed]
+    base_at = means.arms.index(base)
+    delays = np.array([delay for _, delay in delayed])
+    felt = means.draws[:, at] - means.draws[:, [base_at]]
+    felt_value = means.values[at] - means.values[base_at]
+    draws = _best_slack(delays, felt)
+    value = float(_best_slack(delays, felt_value[None])[0])
+    longest = int(delays.argmax())
+    return Slack(means.interval(value, draws), float(felt_value[longest] / delays[longest]))
+
+
+def _best_slack(delays: np.ndarray, felt: np.ndarray) -> np.ndarray:
+    """The s that fits best, for each row of felt delays (rows, delays)."""
+    grid = np.linspace(0, float(delays.max()), 201)
+    model = np.maximum(0, delays[None, :] - grid[:, None])
+    error = ((felt[:, None, :] - model[None]) ** 2).sum(axis=2)
+    best: np.ndarray = grid[error.argmin(axis=1)]
+    return best
