@@ -233,7 +233,9 @@ LOOPS = {
     "unseen-slow-64": _unseen(64, 0.0022, 0.0009, ("train", 0.0), ("convert", 0.0)),
     "unseen-fast-64": _unseen(64, 0.0010, 0.0024, ("train", 0.0), ("train", 0.5)),
     "worker-pipe": Entry(worker, "concurrent", (("decode", 0.0), ("train", 0.0)), drain=8),
-    "coroutines": Entry(coroutines, "concurrent", (("fetch", 0.5), ("parse", 0.0)), drain=2),
+    "coroutines": Entry(
+        coroutines, "concurrent", (("fetch", 0.5), ("parse", 0.0)), drain=2, in_phases=True
+    ),
     "shared-lock": Entry(shared_lock, "concurrent", (("write", 0.0), ("train", 0.5))),
     "unpaced": Entry(unpaced, "concurrent", (("watch", 0.0), ("train", 0.5))),
 }

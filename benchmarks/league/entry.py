@@ -77,6 +77,7 @@ class Entry:
     needs: modules that are imported before the versions of a truth are made; compiles: whether the
     loop is made once before them, so that what it compiles is compiled once.
     slow: how much longer than usual a truth is measured.
+    in_phases: what runs side by side is waited for before anything else begins.
     """
 
     make: Maker
@@ -89,6 +90,7 @@ class Entry:
     needs: tuple[str, ...] = ()
     compiles: bool = False
     slow: float = 1.0
+    in_phases: bool = False
 
     @property
     def in_sequence(self) -> bool:
@@ -96,7 +98,8 @@ class Entry:
 
         Where it compiles, its stages belong to the process in which it was made first.
         """
-        return self.kind in ("steady", "memory", "engine", "library") and not self.compiles
+        steady = self.kind in ("steady", "memory", "engine", "library")
+        return self.in_phases or (steady and not self.compiles)
 
 
 def python_work(pieces: int) -> int:
