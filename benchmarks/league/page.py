@@ -109,10 +109,19 @@ def league(lines: list[dict[str, Any]], version: str) -> League:
         else:
             by_clock = truth.get("left_by_clock")
             if by_clock is not None:
-                # In a loop in sequence the gain grows evenly with what is taken from a stage.
-                predicted = tuple(gain * (1 - by_clock) / (1 - left) for gain in predicted)
+                predicted = _read_at(predicted, left, by_clock, truth.get("left_half_width", 0.0))
             found.judged.append(Judged(loop, stage, left, by_clock, predicted, _gain(truth)))
     return found
+
+
+def _read_at(predicted: Gain, left: float, by_clock: float, half_width: float) -> Gain:
+    """The gain for what a fix really left, which is known to this half-width.
+
+    In a loop in sequence the gain grows evenly with what is taken from a stage.
+    """
+    value, low, high = (gain * (1 - by_clock) / (1 - left) for gain in predicted)
+    half = math.hypot((high - low) / 2, value / (1 - by_clock) * half_width)
+    return value, value - half, value + half
 
 
 def _predicted(line: dict[str, Any] | None, stage: str, left: float) -> Gain | str:

@@ -15,6 +15,7 @@ from hotloop.loop.host import host_facts
 from hotloop.simplify.experiment import Experiment
 from hotloop.simplify.settings import SimplifySettings
 from hotloop.simplify.verdict import judge
+from league.turns import in_turns
 
 FASTER = (2, 4)
 Plain = list[float] | str  # value, low, high; or why there is none
@@ -58,15 +59,18 @@ def predict(loop: Loop, budget: float) -> dict[str, Any]:
 
 
 def simplify_rate(loop: Loop, seconds: float) -> Plain:
-    """Units per second of the loop as it is, from an experiment."""
-    return _rate(_verdict(loop, seconds))
+    """Units per second of the loop as it is, from an experiment that takes turns with another."""
+    board = process_board()
+    experiment = Experiment(board, SimplifySettings(budget=seconds))
+    drive(loop, in_turns(experiment.run(loop)), board)
+    return _rate(judge(experiment.record, loop.name, experiment.settings.worth))
 
 
 def benchmark_rate(loop: Loop, seconds: float) -> Plain:
-    """Units per second of the loop, from a benchmark."""
+    """Units per second of the loop, from a benchmark that takes turns with another measurement."""
     board = process_board()
     benchmark = Benchmark(board, BenchmarkSettings(seconds=seconds))
-    drive(loop, benchmark.run(loop), board)
+    drive(loop, in_turns(benchmark.run(loop)), board)
     arrays = benchmark.record.arrays()
     return _plain(rate_interval(arrays["units"], arrays["duration_ns"]))
 

@@ -57,6 +57,7 @@ class Truth:
     old_iteration_s: float
     seed: int
     left_by_clock: float | None  # of the stage's time; None where that was not measured
+    left_half_width: float  # of the 95% interval of that, by t over the processes
 
 
 Taken = tuple[float, float, int]  # a block's seconds, units and iterations
@@ -89,6 +90,7 @@ def measure(entry: Entry, stage: str, left: float, seconds: float) -> dict[str, 
         shares = []
         if left and entry.in_sequence:
             shares = [[version.share(stage) for version in versions] for versions in (old, new)]
+    left_by_clock, left_half_width = _left(np.array(shares)) if shares else (None, 0.0)
     table = np.array(rows)
     per_unit = _per_unit(rows)
     value, half = gain_of_replicas(per_unit)
@@ -106,18 +108,21 @@ def measure(entry: Entry, stage: str, left: float, seconds: float) -> dict[str, 
             float(new_s),
             iteration_s,
             seed,
-            _left(np.mean(shares, axis=1)) if shares else None,
+            left_by_clock,
+            left_half_width,
         )
     )
 
 
-def _left(shares: np.ndarray) -> float:
-    """What is left of a stage's time, by its share in both versions: (old and new,).
+def _left(shares: np.ndarray) -> tuple[float, float]:
+    """What is left of a stage's time, by its share in both versions (old and new, REPLICAS).
 
     Against the rest of the iteration, so that a machine that was faster meanwhile changes nothing.
+    Returns it with half of its 95% interval, by t over the pairs of processes.
     """
     old, new = shares / (1 - shares)
-    return float(new / old)
+    error = float(np.std(new / old, ddof=1)) / math.sqrt(REPLICAS)
+    return float(new.mean() / old.mean()), student_quantile(0.975, REPLICAS - 1) * error
 
 
 def _per_unit(rows: list[tuple[Taken, Taken]]) -> np.ndarray:

@@ -5,6 +5,9 @@ import numpy as np
 from hotloop.simplify.estimate import FEW_EVENTS
 from hotloop.simplify.record import Record
 
+# A share of the time that measuring takes and a reader should know of.
+MUCH_PROBE = 0.03
+
 
 def warnings_of(record: Record, complete: bool) -> list[str]:
     """Each a sentence, the loop's own notices first."""
@@ -52,6 +55,13 @@ def warnings_of(record: Record, complete: bool) -> list[str]:
     found += _rare_warnings(record)
     if record.out_of_time:
         found.append("the time was up in the middle of a round; what was measured by then counts")
+    probe = sum(record.probe_ns) / max(sum(record.ns), 1.0)
+    if probe > MUCH_PROBE:
+        what = "left out" if record.in_sequence else "part of the times, for it runs beside others"
+        found.append(
+            f"measuring the calls took {probe:.0%} of the time, which is {what}; stages around "
+            "longer pieces of work would tell more"
+        )
     pressure = _pressure(record)
     if pressure > 0.2:
         found.append(f"during {pressure:.0%} of the blocks some program waited for a core")
@@ -66,8 +76,11 @@ def blocks_of(record: Record) -> str:
     """How long blocks were, and what a switch of arms leaves behind."""
     length, untimed = record.block_iterations, record.drain_iterations
     text = f"blocks of {length} to {2 * length} iterations"
-    if untimed:
-        text += f" after up to {max(untimed, record.drain_base)} untimed"
+    left_out = [f"up to {max(untimed, record.drain_base)} iterations"] if untimed else []
+    if record.drain_s:
+        left_out.append(f"{1e3 * record.drain_s:.2g} ms")
+    if left_out:
+        text += f" after {' and '.join(left_out)} that are not timed"
     outputs = [stage.outputs for stage in record.looked_at() if stage.replaceable]
     if outputs:
         least, most = min(outputs), max(outputs)

@@ -115,11 +115,12 @@ class Samples:
         return found.gain(arm, "the others", confidence)
 
     def raw_time(self, arm: str) -> Interval:
-        """The mean time of a unit as it was measured, nothing taken out."""
-        columns, rounds = self._columns(arm), self.rounds([arm])
-        value, left = self._mean_of(self._whole, columns, rounds)
-        counting = self._counting([columns], [value])
-        return self._made([arm], [value], [left], rounds, counting[None]).time(arm)
+        """The mean time of a unit with all that it contained, also what measuring took.
+
+        How often rare work comes is told by all arms here too.
+        """
+        groups, rounds = [self._columns(arm)], self.rounds([arm])
+        return self._adjusted([arm], groups, rounds, False, self._choice[1], whole=True).time(arm)
 
     def if_faster(self, free: str, slowed: str, own: np.ndarray, factor: float) -> Interval:
         """The gain if a stage took 1/`factor` of its time, by an arm that took about so much.
@@ -233,11 +234,15 @@ class Samples:
         rounds: np.ndarray,
         stolen: bool,
         rare: bool,
+        whole: bool = False,
     ) -> Means:
-        """Mean times of groups of arms, and the same with each round left out."""
+        """Mean times of groups of arms, and the same with each round left out.
+
+        stolen, rare: what is taken out; whole: whether what measuring took stays in.
+        """
         inside = np.zeros(len(self.ns), bool)
         inside[rounds] = True
-        y = self._less_stolen if stolen else self._y
+        y = self._less_stolen if stolen else self._whole if whole else self._y
         felt = self._felt(stolen) if rare else np.zeros(self._rare.shape[2])
         kept = np.flatnonzero(felt)
         pooled = self._rare[:, :, kept].sum(axis=1)  # (R, K)
@@ -267,20 +272,17 @@ class Samples:
             values.append(float(value))
             replicates.append(left)
         # A round in which an arm did not run still tells how often rare work comes.
-        known_to = np.stack([self._counting(groups, values), self._probing(groups, inside)])
-        return self._made(names, values, replicates, rounds, known_to)
-
-    def _made(
-        self,
-        names: list[str],
-        values: list[float],
-        replicates: list[np.ndarray],
-        rounds: np.ndarray,
-        common: np.ndarray,
-    ) -> Means:
-        degrees = max(len(rounds) - 1, LEAST_DEGREES)
-        left_out = np.stack(replicates, axis=1)
-        return Means(names, np.array(values), left_out, degrees, common, self.seed)
+        common = [self._counting(groups, values)]
+        if not whole:
+            common.append(self._probing(groups, inside))
+        return Means(
+            names,
+            np.array(values),
+            np.stack(replicates, axis=1),
+            degrees=max(len(rounds) - 1, LEAST_DEGREES),
+            common=np.stack(common),
+            seed=self.seed,
+        )
 
     def _felt(self, stolen: bool) -> np.ndarray:
         """The part of each kind of rare work that the loop feels: (K,), 0 to 1."""
