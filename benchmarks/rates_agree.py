@@ -1,6 +1,6 @@
 """Do `hotloop benchmark` and `hotloop simplify` give the same rate of the same loop?
 
-Pairs of runs, one of each verb, each in a process of its own and in turns from block to block, over
+Pairs of runs, one of each verb, each in a process of its own and in turns of 0.3 s, over
 several kinds of loop of the prediction league: steady, with rare bursts, with a queue. Both give
 units per second with an interval. They agree if they differ by at most √(h₁² + h₂²), the two
 half-widths; 95 of 100 should, if both intervals are right. What was broken off goes on where it
@@ -128,7 +128,7 @@ def _page(chosen: argparse.Namespace) -> None:
         "# The rate of two verbs",
         describe(facts) + ".",
         f"Version `{version}`. Pairs of a benchmark and an experiment on the same loop, each in a "
-        "process of its own, in turns from block to block. They agree if they differ by at most "
+        "process of its own, in turns of 0.3 s. They agree if they differ by at most "
         "√(h₁² + h₂²).",
         table(header, rows),
     ]

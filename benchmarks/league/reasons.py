@@ -2,17 +2,17 @@
 
 REASONS = {
     "memory-three": (
-        "what the fix left of the stage's time was measured as 53% in this run and as 44% in the one "
-        "before, when the prediction held: its own error, which is part of what is allowed since "
-        "this was measured, was not"
+        "what the fix left of the stage's time was measured as 53% in this run and as 44% in the "
+        "one before, when the prediction held. The error of that measurement was not a part of "
+        "what is allowed; since then it is"
     ),
     "threads-arrays": (
-        "two threads move arrays through one memory. What computes in the stage's place for half of "
-        "its time takes less of that from the loop than half of the stage does"
+        "two threads move arrays through one memory. What computes in the stage's place for half "
+        "of its time takes less of that from the loop than half of the stage does"
     ),
     "tianshou": (
-        "half of the repetitions is more than half of an update, which prepares the batch first; how "
-        "much could not be measured, for what the loop compiles belongs to another process"
+        "half of the repetitions is more than half of an update, which prepares the batch first; "
+        "how much could not be measured, for what the loop compiles belongs to another process"
     ),
     "bursts-20-thread": (
         "not explained; the version before was 0.5 points off. Two threads share the interpreter "

@@ -1,8 +1,8 @@
-"""Measurements in processes of their own that take turns, block by block.
+"""Measurements in processes of their own that take turns.
 
 A machine that others share changes its speed within seconds: what is to be compared must run at
-the same time, and must not share the cores. So one process goes on to the next block when another
-has ended its own, and is stopped by a signal meanwhile, with all the threads and workers it has.
+the same time, and must not share the cores. So each runs some blocks while the others are stopped
+by a signal, with all the threads and workers they have.
 """
 
 import json
@@ -22,26 +22,30 @@ from hotloop.loop.conduct import Measurement
 
 T = TypeVar("T")
 NEXT = "next block"
+TURN_S = 0.3  # at least
 DRAIN, DRAIN_S = 8, 0.02
 
 
 def in_turns(measurement: Measurement[T]) -> Measurement[T]:
-    """The measurement, but each of its blocks waits until it is this process's turn.
+    """The measurement, but it waits for its turn before a block when its last one is over.
 
     The first iterations of a turn are not timed: caches are another's, and queues are fuller than
     ever, for sleeps and deadlines go on in a process that is stopped.
     """
     try:
-        request = next(measurement)
+        request, end = next(measurement), 0.0
         while True:
-            print(NEXT, flush=True)
-            sys.stdin.readline()
-            try:
-                block = yield replace(
+            if time.perf_counter() >= end:
+                print(NEXT, flush=True)
+                sys.stdin.readline()
+                end = time.perf_counter() + TURN_S
+                request = replace(
                     request,
                     drain=max(request.drain, DRAIN),
                     drain_s=max(request.drain_s, DRAIN_S),
                 )
+            try:
+                block = yield request
             except Exception as error:
                 request = measurement.throw(error)
             else:
@@ -74,7 +78,7 @@ class _Process:
         self.spent_s = 0.0
         self.result: dict[str, Any] | None = None
         self._waits = False
-        self._errors = tempfile.TemporaryFile("w+")
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         self._process = subprocess.Popen(
             [sys.executable, str(script), *arguments],
             stdin=subprocess.PIPE,

@@ -66,6 +66,24 @@ def test_few_rare_events_make_a_wide_interval() -> None:
     assert np.median(widths) > 0.05
 
 
+def test_rare_work_that_no_block_held_is_not_taken_for_none() -> None:
+    """The recording saw 40 of 100 go into it; five rounds of one iteration saw nothing."""
+    ns = np.tile([60.0, 30.0], (5, 1))
+    rare, events = np.zeros((5, 2, 1)), np.zeros((5, 2, 1))
+    samples = Samples(
+        *(ns, np.ones_like(ns), ["baseline", "free x"], ["baseline"]),
+        rare_ns=rare,
+        rare_events=events,
+        real=np.ones((2, 1), bool),
+        recorded_ns=np.array([40.0]),
+    )
+    assert 100.0 in samples.raw_time("baseline")
+    gain = samples.means(["baseline", "free x"]).gain("free x", "baseline")
+    assert 0.3 in gain
+    certain = dataclasses.replace(samples, recorded_ns=np.zeros(1))
+    assert certain.raw_time("baseline").half_width == pytest.approx(0, abs=1e-9)
+
+
 @pytest.mark.parametrize("machine", ["quiet", "drifting", "interrupted"])
 def test_equal_arms_are_rarely_told_apart(machine: str) -> None:
     """The unchanged arms against each other, at the confidence of one comparison."""

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypedDict, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NotRequired, TypedDict, get_args, get_origin, get_type_hints
 
 import numpy as np
 from typeguard import CollectionCheckStrategy, TypeCheckError, check_type
@@ -117,7 +117,7 @@ def _record_facts() -> dict[str, Any]:
     skip = {"arms", "events", "stages", "kinds", "warm_up", "work", "peaks", "probe_cost", *ROWS}
     plain = {name: hint for name, hint in hints.items() if name not in skip}
     stage: Any = _as_saved(StageFacts, modes_ns=list[float] | None)
-    kind: Any = _as_saved(WorkKind)
+    kind: Any = _as_saved(WorkKind, recorded_ns=NotRequired[float])
     return plain | {
         "stages": list[stage],
         "kinds": list[kind],

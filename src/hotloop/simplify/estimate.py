@@ -42,6 +42,7 @@ class Samples:
     left out.
     rare_ns: (R, A, K) of each kind of work, the part that varies with what fell into the block
     (see `hotloop.simplify.rare`); rare_events: (R, A, K) how many such events it was.
+    recorded_ns: (K,) the same for an iteration of the recording; 0 where it is not known.
     real: (A, K) whether that kind of work really ran in an arm.
     stage_ns: (R, A, S) time of each stage's calls, as they were in that arm.
     cpu_ns: (R, A) processor time of all threads of this process.
@@ -59,6 +60,7 @@ class Samples:
     rare_ns: np.ndarray | None = None
     rare_events: np.ndarray | None = None
     real: np.ndarray | None = None
+    recorded_ns: np.ndarray | None = None
     stage_ns: np.ndarray | None = None
     cpu_ns: np.ndarray | None = None
     serial: bool = True
@@ -343,12 +345,15 @@ class Samples:
         """The error (arms,) that few rare events leave at the least, whatever the rounds say."""
         found = np.zeros(len(groups))
         total_u = float(self._u.sum())
+        recorded = np.zeros(self._rare.shape[2]) if self.recorded_ns is None else self.recorded_ns
         for k in range(self._rare.shape[2]):
             events = float(self._events[:, :, k].sum())
             seen_u = float((self._u * self._real[:, k]).sum())
-            if not 0 < events < FEW_EVENTS or not seen_u or not total_u:
+            if not events < FEW_EVENTS or not seen_u or not total_u:
                 continue
-            per_unit = float(self._rare[:, :, k].sum()) / seen_u
+            # Where none came, as much is unknown as there was before.
+            per_unit = float(self._rare[:, :, k].sum()) / seen_u if events else float(recorded[k])
+            events = max(events, 1.0)
             for g, group in enumerate(groups):
                 if per_unit > RARE_SHARE * values[g] and any(self._real[a, k] for a in group):
                     found[g] += per_unit**2 / events

@@ -33,6 +33,7 @@ class WorkKind:
 
     limit_ns: longer ones are rare; common_ns: the mean of the others; beyond_ns: the mean of what
     the rare ones take beyond the limit. irregular: calls come in some iterations only.
+    recorded_ns: what `of` made of the recording, ns an iteration.
     """
 
     name: str
@@ -41,6 +42,7 @@ class WorkKind:
     common_ns: float
     beyond_ns: float
     irregular: bool
+    recorded_ns: float = 0.0
 
     def of(self, durations_ns: np.ndarray) -> tuple[float, int]:
         """What a block with these calls had of this kind: ns beyond the common, rare events."""
@@ -62,7 +64,13 @@ class WorkKind:
         limit = max(self.limit_ns, RARE_FACTOR * waiting_ns, rare_ns / 2)
         if limit > WAITING_SHARE * rare_ns:
             return None
-        return dataclasses.replace(self, limit_ns=limit, beyond_ns=rare_ns - limit)
+        left = (rare_ns - limit) / self.beyond_ns
+        return dataclasses.replace(
+            self,
+            limit_ns=limit,
+            beyond_ns=rare_ns - limit,
+            recorded_ns=self.recorded_ns * left,
+        )
 
 
 def kind_of_stage(name: str, index: int, durations_ns: np.ndarray, calls: float) -> WorkKind:
@@ -70,22 +78,28 @@ def kind_of_stage(name: str, index: int, durations_ns: np.ndarray, calls: float)
     limit = RARE_FACTOR * float(np.median(durations_ns)) if len(durations_ns) else np.inf
     near = round(calls)
     regular = near > 0 and abs(calls - near) <= REGULAR * calls and calls > EVERY_ITERATION
-    return _kind(name, index, durations_ns, limit, irregular=not regular)
+    return _kind(name, index, durations_ns, limit, calls, irregular=not regular)
 
 
 def kind_of_rest(rest_ns: np.ndarray, iteration_ns: float) -> WorkKind:
     """Divide what iterations do outside of the stages. rest_ns: (iterations,)."""
     median = float(np.median(rest_ns)) if len(rest_ns) else 0.0
     limit = max(RARE_FACTOR * median, REST_SHARE * iteration_ns)
-    return _kind(REST, -1, rest_ns, limit, irregular=False)
+    return _kind(REST, -1, rest_ns, limit, 1.0, irregular=False)
 
 
 def _kind(
-    name: str, index: int, durations_ns: np.ndarray, limit: float, *, irregular: bool
+    name: str,
+    index: int,
+    durations_ns: np.ndarray,
+    limit: float,
+    calls: float,
+    *,
+    irregular: bool,
 ) -> WorkKind:
     common = durations_ns[durations_ns <= limit]
     rare = durations_ns[durations_ns > limit]
-    return WorkKind(
+    kind = WorkKind(
         name=name,
         index=index,
         limit_ns=limit,
@@ -93,6 +107,8 @@ def _kind(
         beyond_ns=float(rare.mean()) - limit if len(rare) else 0.0,
         irregular=irregular,
     )
+    spent, _ = kind.of(durations_ns)
+    return dataclasses.replace(kind, recorded_ns=spent * calls / max(len(durations_ns), 1))
 
 
 def rest_of_iterations(

@@ -226,6 +226,7 @@ class Record:
             rare_ns=rare_ns,
             rare_events=rare_events,
             real=real,
+            recorded_ns=np.array([kind.recorded_ns for kind in self.kinds]),
             stage_ns=table(self.stage_ns, (len(self.stages),)),
             cpu_ns=table(self.process_cpu_ns),
             serial=not self.concurrent,
