@@ -1,10 +1,10 @@
 """Do `hotloop benchmark` and `hotloop simplify` give the same rate of the same loop?
 
-Pairs of runs, one of each verb, each in a process of its own and in turns of 0.3 s, over
-several kinds of loop of the prediction league: steady, with rare bursts, with a queue. Both give
-units per second with an interval. They agree if they differ by at most √(h₁² + h₂²), the two
-half-widths; 95 of 100 should, if both intervals are right. What was broken off goes on where it
-was.
+Both measure the same loop at the same time: block by block, who has had less time has the next
+turn. The loops are of several kinds of the prediction league: steady, with rare bursts, with a
+queue. Both verbs give units per second with an interval. They agree if they differ by at most
+√(h₁² + h₂²), the two half-widths; 95 of 100 should, if both intervals are right. What was broken
+off goes on where it was.
 
     python benchmarks/rates_agree.py --version now --markdown docs/benchmarks/rates_agree.md
 """
@@ -13,7 +13,6 @@ import argparse
 import json
 import math
 import os
-import random
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,7 @@ import numpy as np
 from hotloop.loop.host import describe, host_facts
 from league.entry import Draws, Fixes
 from league.loops import LOOPS
-from league.process import append, read
-from league.turns import alternate
+from league.process import append, read, run_alone
 from tables import table
 
 RESULTS = Path("docs/benchmarks/rates_agree.jsonl")
@@ -45,8 +43,7 @@ SET_UP_S = 60.0
 def main() -> None:
     chosen = _options()
     if chosen.one:
-        verb, name = chosen.one
-        print(json.dumps(_one(verb, name, chosen.seconds)), flush=True)
+        print(json.dumps(_one(chosen.one, chosen.seconds)), flush=True)
         os._exit(0)  # whatever threads the loop could not end
     if not chosen.page_only:
         _measure(chosen)
@@ -57,28 +54,25 @@ def _options() -> argparse.Namespace:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--version", help="label of the results; default: the last")
     options.add_argument("--pairs", type=int, default=40)
-    options.add_argument("--seconds", type=float, default=6.0, help="of each run")
+    options.add_argument("--seconds", type=float, default=6.0, help="of each verb")
     options.add_argument("--results", type=Path, default=RESULTS, help="where raw results go")
     options.add_argument("--markdown", type=Path, help="where the page goes")
     options.add_argument("--page-only", action="store_true", help="measure nothing")
-    options.add_argument("--one", nargs=2, metavar=("VERB", "LOOP"), help="one run, as JSON")
+    options.add_argument("--one", metavar="LOOP", choices=LOOPS, help="one pair, as JSON")
     chosen = options.parse_args()
-    if chosen.one and (chosen.one[0] not in VERBS or chosen.one[1] not in LOOPS):
-        options.error(f"--one: expected benchmark or simplify, and a loop; got {chosen.one}")
     if not (chosen.version or chosen.one or chosen.page_only):
         options.error("--version: expected a label for the results, got none")
     return chosen
 
 
-def _one(verb: str, name: str, seconds: float) -> dict[str, Any]:
-    from league.prediction import before_making, benchmark_rate, simplify_rate
+def _one(name: str, seconds: float) -> dict[str, Any]:
+    from league.prediction import before_making, both_rates
 
     try:
         before_making()
         draws = Draws(int.from_bytes(os.urandom(4), "little"))
         with LOOPS[name].make(Fixes(), draws) as loop:
-            measure = benchmark_rate if verb == "benchmark" else simplify_rate
-            return {"rate": measure(loop, seconds)}
+            return {"rates": both_rates(loop, seconds)}
     except Exception as error:
         return {"refused": f"{type(error).__name__}: {error}"}
 
@@ -92,15 +86,10 @@ def _measure(chosen: argparse.Namespace) -> None:
         if pair in done:
             continue
         name = KINDS[pair % len(KINDS)]
-        found: dict[str, Any] = {"what": "pair", "pair": pair, "loop": name}
-        verbs = random.sample(VERBS, 2)
-        # While the other has its turn the clock of each goes on.
-        seconds = ["--seconds", str(2 * chosen.seconds)]
-        runs = [[*seconds, "--one", verb, name] for verb in verbs]
-        limit_s = 2 * chosen.seconds + SET_UP_S
-        found |= zip(verbs, alternate(Path(__file__), runs, limit_s), strict=True)
-        append(chosen.results, chosen.version, found)
-        print(pair, name, *(found[verb] for verb in VERBS), flush=True)
+        arguments = ["--seconds", str(chosen.seconds), "--one", name]
+        found = run_alone(Path(__file__), arguments, 2 * chosen.seconds + SET_UP_S)
+        append(chosen.results, chosen.version, {"what": "pair", "pair": pair, "loop": name} | found)
+        print(pair, name, found, flush=True)
 
 
 def _page(chosen: argparse.Namespace) -> None:
@@ -113,12 +102,11 @@ def _page(chosen: argparse.Namespace) -> None:
     for line in lines:
         if line["what"] != "pair":
             continue
-        rates = [line[verb].get("rate") for verb in VERBS]
+        rates = [line.get("rates", {}).get(verb, line.get("refused")) for verb in VERBS]
         if all(isinstance(rate, list) for rate in rates):
             by_loop[line["loop"]].append(_compared(*rates))
         else:
-            why = [line[verb].get("refused") or line[verb].get("rate") for verb in VERBS]
-            refused.append([line["loop"], *(w if isinstance(w, str) else "" for w in why)])
+            refused.append([line["loop"], *(r if isinstance(r, str) else "" for r in rates)])
     rows = [_row(name, pairs) for name, pairs in by_loop.items()]
     everything = [pair for pairs in by_loop.values() for pair in pairs]
     if everything:
@@ -127,8 +115,8 @@ def _page(chosen: argparse.Namespace) -> None:
     parts = [
         "# The rate of two verbs",
         describe(facts) + ".",
-        f"Version `{version}`. Pairs of a benchmark and an experiment on the same loop, each in a "
-        "process of its own, in turns of 0.3 s. They agree if they differ by at most "
+        f"Version `{version}`. Pairs of a benchmark and an experiment on the same loop at the same "
+        "time: they take turns block by block. They agree if they differ by at most "
         "√(h₁² + h₂²).",
         table(header, rows),
     ]

@@ -58,21 +58,25 @@ def predict(loop: Loop, budget: float) -> dict[str, Any]:
     }
 
 
-def simplify_rate(loop: Loop, seconds: float) -> Plain:
-    """Units per second of the loop as it is, from an experiment that takes turns with another."""
+def both_rates(loop: Loop, seconds: float) -> dict[str, Plain]:
+    """Units per second by a benchmark and by an experiment that take turns, so long for each."""
     board = process_board()
-    experiment = Experiment(board, SimplifySettings(budget=seconds))
-    drive(loop, in_turns(experiment.run(loop)), board)
-    return _rate(judge(experiment.record, loop.name, experiment.settings.worth))
+    benchmark = Benchmark(board, BenchmarkSettings(seconds=2 * seconds))
+    experiment = Experiment(board, SimplifySettings(budget=2 * seconds))
 
+    def count(iterations: int) -> None:
+        # What is in flight is told from the calls that no iteration accounts for.
+        experiment.record.iterations_kept += iterations
 
-def benchmark_rate(loop: Loop, seconds: float) -> Plain:
-    """Units per second of the loop, from a benchmark that takes turns with another measurement."""
-    board = process_board()
-    benchmark = Benchmark(board, BenchmarkSettings(seconds=seconds))
-    drive(loop, in_turns(benchmark.run(loop)), board)
+    measurements = benchmark.run(loop), experiment.run(loop)
+    steady = in_turns(*measurements, lambda request: request.phase == "steady state", count)
+    drive(loop, steady, board)
     arrays = benchmark.record.arrays()
-    return _plain(rate_interval(arrays["units"], arrays["duration_ns"]))
+    verdict = judge(experiment.record, loop.name, experiment.settings.worth)
+    return {
+        "benchmark": _plain(rate_interval(arrays["units"], arrays["duration_ns"])),
+        "simplify": _rate(verdict),
+    }
 
 
 def benchmark_share(loop: Loop, stage: str, seconds: float) -> float:
