@@ -47,24 +47,32 @@ def pong() -> gymnasium.Env[Any, Any]:
     return gymnasium.wrappers.FrameStackObservation(env, 4)
 
 
+def native_pong(num_envs: int, batch_size: int) -> Any:
+    """ale-py's own vector env: compiled, one thread a core."""
+    from ale_py.vector_env import AtariVectorEnv
+
+    return AtariVectorEnv("pong", num_envs, batch_size=batch_size)
+
+
 def synthetic(**settings: Any) -> gymnasium.Env[Any, Any]:
     return SyntheticEnv(SyntheticSettings(**settings))
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of env, and what EnvPool calls it."""
+    """A kind of env, what EnvPool calls it, and its own vector env of (num_envs, batch_size)."""
 
     name: str
     make: Callable[[], Any]
     envpool: str | None = None
+    native: Callable[[int, int], Any] | None = None
 
 
 KINDS = (
     Kind("CartPole-v1", partial(gymnasium.make, "CartPole-v1"), "CartPole-v1"),
     Kind("1 ms of work", partial(synthetic, step=Duration(1e-3, kind="busy"))),
     Kind("10 ms of sleep", partial(synthetic, step=Duration(1e-2, precise=False))),
-    Kind("Pong, 4 frames", pong, "Pong-v5"),
+    Kind("Pong, 4 frames", pong, "Pong-v5", native_pong),
     Kind("0.5 MB observation", partial(synthetic, obs_bytes=500_000)),
 )
 
@@ -182,6 +190,41 @@ def envpool_peer(kind: Kind, num_envs: int, actions: Sequence[np.ndarray]) -> St
     return Stepper(lambda i: envs.step(batches[i % ACTIONS]), envs.close)
 
 
+def native(half: bool, kind: Kind, num_envs: int, actions: Sequence[np.ndarray]) -> Stepper:
+    """The env's own vector env alone; half: by batches of half of the envs, the first ready."""
+    assert kind.native is not None
+    size = num_envs // 2 if half else num_envs
+    envs = kind.native(num_envs, size)
+    envs.reset(seed=0)
+
+    def step(i: int) -> None:
+        for _ in range(num_envs // size):
+            envs.step(actions[i % ACTIONS][:size])
+
+    return Stepper(step, envs.close)
+
+
+def carried(how: str, kind: Kind, num_envs: int, actions: Sequence[np.ndarray]) -> Stepper:
+    """It in ours: as a whole in this process or in a worker, or in two workers by half batches."""
+    assert kind.native is not None
+    if how != "halves":
+        return gym_vector(
+            hotloop.make_vec(partial(kind.native, num_envs, num_envs), backend=how), actions
+        )
+    half = num_envs // 2
+    envs = hotloop.make_vec(
+        partial(kind.native, half, half), 2, backend="process", num_workers=2, batch_size=half
+    )
+    envs.async_reset(seed=0)
+
+    def step(i: int) -> None:
+        for _ in range(2):
+            infos = envs.recv()[4]
+            envs.send(actions[i % ACTIONS][:half], infos["env_id"])
+
+    return Stepper(step, envs.close)
+
+
 def start_ray() -> None:
     import ray
 
@@ -205,9 +248,15 @@ SYSTEMS: dict[str, Opener] = {
     "Tianshou Ray": partial(tianshou_peer, "RayVectorEnv"),
     "TorchRL Parallel": torchrl_peer,
     "EnvPool": envpool_peer,
+    "ALE": partial(native, False),
+    "ALE, half batches": partial(native, True),
+    "hotloop serial, of ALE": partial(carried, "serial"),
+    "hotloop process, of ALE": partial(carried, "process"),
+    "hotloop process, of ALE, half batches": partial(carried, "halves"),
 }
 # Not envs in Python: not what "the best peer with Python envs" means.
-COMPILED = ("EnvPool",)
+NATIVE = tuple(name for name in SYSTEMS if "ALE" in name)
+COMPILED = ("EnvPool", *NATIVE)
 NO_PEER = ("bare loop", "bare loop, unwrapped", *COMPILED, *(f"hotloop {name}" for name in OURS))
 # One process or actor an env: what more of them costs here to start, or takes of memory.
 MOST_ENVS = {"Tianshou Ray": 8, "TorchRL Parallel": 8}
@@ -218,6 +267,8 @@ def left_out(system: str, kind: Kind, num_envs: int) -> str | None:
     """Why a system is not in a cell; None if it is."""
     if system == "EnvPool" and kind.envpool is None:
         return "Python envs"
+    if system in NATIVE and (kind.native is None or num_envs < 2):
+        return "Atari, two envs and more"
     if num_envs > MOST_ENVS.get(system, num_envs):
         return f"one process an env: at most {MOST_ENVS[system]} here"
     if system.startswith("bare") and kind.name != "CartPole-v1":
@@ -379,6 +430,23 @@ def targets(cells: Sequence[Cell]) -> str:
     return table(["at 64 CartPoles", "wanted", "ratio", ""], rows)
 
 
+def carried_table(cells: Sequence[Cell]) -> str:
+    """What it costs to have the envs' own vector env in ours."""
+    rows = [
+        [f"{cell.kind.name}, {cell.num_envs}", mine, ratio_text(ratio := cell.ratio(mine, alone))]
+        + ["reached" if ratio[0] >= 0.95 else "missed"]
+        for cell in cells
+        for mine, alone in (
+            ("hotloop serial, of ALE", "ALE"),
+            ("hotloop process, of ALE", "ALE"),
+            ("hotloop process, of ALE, half batches", "ALE, half batches"),
+        )
+        if mine in cell.rates and alone in cell.rates
+    ]
+    header = ["cell", "the env's own vector env in ours", "over it alone (0.95 wanted)", ""]
+    return table(header, rows) if rows else ""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--markdown", type=Path)
@@ -415,6 +483,7 @@ def main() -> None:
         if any(c.kind.name == "CartPole-v1" and c.num_envs == 64 for c in cells)
         else "",
         summary_table(cells),
+        carried_table(cells),
     ]
     how = (
         "Env steps a second, random actions; median over rounds and the middle half of them. "

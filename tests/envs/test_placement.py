@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import hotloop.envs.placement as placement
-from hotloop.envs.placement import memory_nodes, parse_cores, place, whole_cores
+from hotloop.envs.placement import Place, memory_nodes, parse_cores, place, whole_cores
 from hotloop.envs.process import ProcessVectorEnv
 from hotloop.envs.synthetic import SyntheticEnv
 
@@ -76,3 +76,26 @@ def test_workers_are_pinned_and_limited(monkeypatch):
     assert envs.call("here") == ((usable[:1], "3"), (usable[1:2], "3"))
     envs.close()
     assert sorted(os.sched_getaffinity(0)) == usable
+
+
+def test_a_process_leaves_its_core_to_another_program_and_comes_back():
+    before = os.sched_getaffinity(0)
+    own = frozenset([max(before)])
+    node = next(node for node in memory_nodes() if own <= node)
+    try:
+        place = Place(own)
+        assert os.sched_getaffinity(0) == own
+        place.keep_to_it(False)
+        assert os.sched_getaffinity(0) == node
+        place.keep_to_it(True)
+        assert os.sched_getaffinity(0) == own
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def test_a_process_without_a_place_of_its_own_is_never_moved():
+    before = os.sched_getaffinity(0)
+    place = Place(None)
+    for alone in (False, True):
+        place.keep_to_it(alone)
+        assert os.sched_getaffinity(0) == before

@@ -205,6 +205,22 @@ def test_who_gives_the_core_to_another_program_sleeps_at_once():
     assert [world.wait(looks, 100e-6)[1] for _ in range(signals.PAUSE)] == [1] * signals.PAUSE
 
 
+def test_who_shares_its_core_with_another_program_says_so_until_looks_pay_off_again():
+    world, told = World(), []
+    looks = Looks(world.clock, on_neighbour=told.append)
+    world.wait(looks, 100e-6)
+    for _ in range(2):
+        world.look_s = signals.TAKEN_S
+        while world.wait(looks, 1.0)[1] == 1:
+            pass
+        world.look_s = 1e-6
+        while not world.wait(looks, 100e-6)[0]:
+            pass
+    for _ in range(signals.PATIENCE + 1):
+        world.wait(looks, 1.0)
+    assert told == [False, True, False, True], "and looks in vain say nothing of others"
+
+
 def test_a_ring_of_entries_wraps_around():
     """Many more entries than a ring has room for, in rings of the smallest pool."""
     envs = ProcessVectorEnv(synthetic_fns(2), num_workers=1, batch_size=1)

@@ -116,11 +116,17 @@ def open_bell() -> tuple[int, int]:
     return read, write
 
 
-def spinner(cores: int, processes: int) -> Spin:
-    """How to look before sleeping, where so many processes share so many cores."""
+def spinner(
+    cores: int, processes: int, on_neighbour: Callable[[bool], None] = lambda _alone: None
+) -> Spin:
+    """How to look before sleeping, where so many processes share so many cores.
+
+    on_neighbour: see `Looks`.
+    """
     if not ORDERED or processes > 2 * cores:
         return not_at_all
-    return Looks() if processes <= cores else Looks(rest=os.sched_yield)
+    rest = None if processes <= cores else os.sched_yield
+    return Looks(rest=rest, on_neighbour=on_neighbour)
 
 
 def not_at_all(is_due: Callable[[], bool]) -> bool:
@@ -139,15 +145,19 @@ class Looks:
     rest: called before each look where processes share cores, to give the core to whoever has work.
     Of these that is one of ours, for the length of a cheap step; another program would keep it for
     a whole time slice, and is noticed by that.
+    on_neighbour: told False when another program had the core, True when looks pay off again.
     """
 
     def __init__(
         self,
         clock: Callable[[], float] = time.perf_counter,
         rest: Callable[[], None] | None = None,
+        on_neighbour: Callable[[bool], None] = lambda _alone: None,
     ) -> None:
         self._clock = clock  # s
         self._rest = rest
+        self._on_neighbour = on_neighbour
+        self._alone = True
         self._usual_s = MOST_S / 4  # what looks that paid off took, lately
         self._limit_s = MOST_S
         self._in_vain = 0  # looks in a row
@@ -169,7 +179,7 @@ class Looks:
                     return True
             now = self._clock()
             if now - last > (SLICE_S if self._rest else TAKEN_S):
-                self._pause_now()
+                self._lose()
                 return is_due()
             if now - start > self._limit_s:
                 self._fail()
@@ -178,8 +188,9 @@ class Looks:
 
     def _succeed(self, took_s: float) -> None:
         if self._rest and took_s > SLICE_S:
-            self._pause_now()
+            self._lose()
             return
+        self._say(alone=True)
         self._usual_s += (took_s - self._usual_s) / 8
         self._limit_s = min(max(4 * self._usual_s, LEAST_S), MOST_S)
         self._in_vain, self._pause = 0, PAUSE
@@ -188,6 +199,16 @@ class Looks:
         self._in_vain += 1
         if self._in_vain > PATIENCE:
             self._pause_now()
+
+    def _lose(self) -> None:
+        """Another program had the core."""
+        self._say(alone=False)
+        self._pause_now()
+
+    def _say(self, alone: bool) -> None:
+        if alone != self._alone:
+            self._alone = alone
+            self._on_neighbour(alone)
 
     def _pause_now(self) -> None:
         self._to_skip, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)

@@ -27,7 +27,7 @@ from hotloop.data.layout import leaves, tree_map
 from hotloop.data.shared import SharedBlock
 from hotloop.envs.channel import MESSAGE, Channel, Shape
 from hotloop.envs.group import EnvInfos
-from hotloop.envs.placement import limit_threads, pin
+from hotloop.envs.placement import Place, limit_threads
 from hotloop.envs.signals import Bell, spinner
 from hotloop.envs.slab import Slab, make_slabs
 from hotloop.errors import WorkerError
@@ -88,8 +88,7 @@ def _serve(connection: Connection, given: Assignment | bytes, slabs: list[Slab])
         assignment: Assignment = pickle.loads(given) if isinstance(given, bytes) else given
         follow_to_the_end(assignment.driver, assignment.forked_from_main)
         limit_threads(assignment.threads)
-        if assignment.cores is not None:
-            pin(assignment.cores)
+        place = Place(assignment.cores)
         for fns, first in zip(assignment.fns, assignment.first, strict=True):
             slabs += make_slabs(fns, assignment.autoreset_mode, first)
         facts = [(slab.num_envs, slab.facts) for slab in slabs]
@@ -98,7 +97,7 @@ def _serve(connection: Connection, given: Assignment | bytes, slabs: list[Slab])
         with contextlib.suppress(OSError):
             connection.send_bytes(cloudpickle.dumps((False, portable(error))))
         return
-    Worker(assignment.worker, slabs, connection).work()
+    Worker(assignment.worker, slabs, connection, place).work()
 
 
 class Share:
@@ -117,7 +116,9 @@ class Share:
 class Worker:
     """The slabs of one worker, and its end of the channel."""
 
-    def __init__(self, number: int, slabs: Sequence[Slab], connection: Connection) -> None:
+    def __init__(
+        self, number: int, slabs: Sequence[Slab], connection: Connection, place: Place
+    ) -> None:
         self.slabs = slabs
         self.connection = connection
         attach: Attachment = connection.recv()
@@ -126,7 +127,7 @@ class Worker:
         self.end = channel.ends[number]
         self.bell = Bell(self.end.asleep, (bells[0], bells[1]))
         self.driver_bell = Bell(channel.driver_asleep, (bells[2], bells[3]))
-        self.spin = spinner(attach.cores, attach.shape.num_workers + 1)
+        self.spin = spinner(attach.cores, attach.shape.num_workers + 1, place.keep_to_it)
         self.given: dict[int, Any] = {}  # actions that came in a message, by row
         # A restarted worker goes on where the counts stand.
         self.head, self.tail = attach.posted, attach.finished
