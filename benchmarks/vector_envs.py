@@ -432,17 +432,19 @@ def targets(cells: Sequence[Cell]) -> str:
 
 def carried_table(cells: Sequence[Cell]) -> str:
     """What it costs to have the envs' own vector env in ours."""
-    rows = [
-        [f"{cell.kind.name}, {cell.num_envs}", mine, ratio_text(ratio := cell.ratio(mine, alone))]
-        + ["reached" if ratio[0] >= 0.95 else "missed"]
-        for cell in cells
-        for mine, alone in (
-            ("hotloop serial, of ALE", "ALE"),
-            ("hotloop process, of ALE", "ALE"),
-            ("hotloop process, of ALE, half batches", "ALE, half batches"),
-        )
-        if mine in cell.rates and alone in cell.rates
-    ]
+    pairs = (
+        ("hotloop serial, of ALE", "ALE"),
+        ("hotloop process, of ALE", "ALE"),
+        ("hotloop process, of ALE, half batches", "ALE, half batches"),
+    )
+    rows = []
+    for cell in cells:
+        for mine, alone in pairs:
+            if mine in cell.rates and alone in cell.rates:
+                ratio = cell.ratio(mine, alone)
+                reached = "reached" if ratio[0] >= 0.95 else "missed"
+                name = f"{cell.kind.name}, {cell.num_envs}"
+                rows.append([name, mine, ratio_text(ratio), reached])
     header = ["cell", "the env's own vector env in ours", "over it alone (0.95 wanted)", ""]
     return table(header, rows) if rows else ""
 
