@@ -8,6 +8,7 @@ import pytest
 import hotloop.envs.placement as placement
 from hotloop.envs.placement import Place, memory_nodes, parse_cores, place, whole_cores
 from hotloop.envs.process import ProcessVectorEnv
+from hotloop.envs.signals import not_at_all
 from hotloop.envs.synthetic import SyntheticEnv
 
 TWO = [frozenset({0, 1, 2, 3}), frozenset({4, 5, 6, 7})]
@@ -70,6 +71,8 @@ def test_workers_are_pinned_and_limited(monkeypatch):
         pytest.skip("one core cannot be told from another")
     nodes = [frozenset(usable[:1]), frozenset(usable[1:2])]
     monkeypatch.setattr("hotloop.envs.crew.memory_nodes", lambda: nodes)
+    # Who looks may see that another program has its core, and leave it.
+    monkeypatch.setattr("hotloop.envs.worker.spinner", lambda *_: not_at_all)
     envs = ProcessVectorEnv([Looks] * 2, num_workers=2, threads=3, context="fork")
     envs.reset(seed=0)
     envs.step(np.zeros(2, np.int64))
