@@ -26,11 +26,10 @@ def in_turns(
     on_iterations: told how many there were of which the second does not know.
     """
     measurements, requests, spent_s = (first, second), {0: next(first)}, [0.0, 0.0]
-    last = 0
+    alone, last = True, 0
     while requests:
-        if len(requests) == 1 and 1 not in requests and not spent_s[1] and begins(requests[0]):
-            requests[1] = next(second)
-            spent_s = [0.0, 1e-9]
+        if alone and begins(requests[0]):
+            alone, requests[1], spent_s = False, next(second), [0.0, 0.0]
         turn = min(requests, key=lambda k: spent_s[k])
         request = asked = requests[turn]
         if turn != last:
