@@ -8,8 +8,6 @@ anything is replaced.
 import inspect
 import re
 import sys
-import threading
-import time
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +25,7 @@ from hotloop.loop.observe import (
     observe,
     parts_by_id,
 )
+from hotloop.loop.others import Beside, others_run
 from hotloop.loop.reading import Part
 from hotloop.loop.state import Snapshot
 
@@ -34,8 +33,6 @@ Effect = Literal["pure", "stateful", "effectful"]
 
 # More broken promises of one call than this are not told one by one.
 MAX_TOLD = 8
-# How long to watch whether other threads change what the call seemed to have changed.
-WATCH_SECONDS = (0.002, 0.05)
 
 
 @dataclass(frozen=True)
@@ -155,11 +152,6 @@ class _Call:
     def run(self) -> Any:
         return self.function(*self.args, **self.kwargs)
 
-    def timed(self) -> tuple[Any, float]:
-        start = time.perf_counter()
-        output = self.run()
-        return output, time.perf_counter() - start
-
     def observe(
         self,
         roots: tuple[Part, ...],
@@ -200,13 +192,15 @@ def _check_pure(call: _Call) -> Checked:
     def look() -> Observation:
         return call.observe(call_roots(call.function, call.args, call.kwargs), exempt=exempt)
 
+    beside = Beside()
     before, seen_before = look(), call.observe_seen()
-    output, seconds = call.timed()
+    output = call.run()
     after, seen_after = look(), call.observe_seen()
+    beside.end()
     complete = before.complete and after.complete and seen_before.complete
     found = list(differences(before, after))
     if found:
-        kept = _made_by_the_call(found, after, look, seconds)
+        kept = _made_by_the_call(found, after, look, beside)
         complete = complete and len(kept) == len(found)
         if call.seen is not None:
             # What only the function itself can see, such as a source's count of its calls, is
@@ -214,7 +208,7 @@ def _check_pure(call: _Call) -> Checked:
             other = [d for d in kept if not (d.style in ("argument", "generator") or d.drawn)]
             seen = list(differences(seen_before, seen_after))
             kept = [d for d in kept if d not in other] + (
-                _made_by_the_call(seen, seen_after, call.observe_seen, seconds) if other else []
+                _made_by_the_call(seen, seen_after, call.observe_seen, beside) if other else []
             )
         return Checked(output, call.told(kept), complete)
     if iterator is not None:
@@ -253,7 +247,7 @@ def _call_again(call: _Call, output: Any) -> tuple[list[BrokenPromise], bool]:
     """A second call, which must return the same; what it changes of the state is put back."""
     first = call.observe((Part("output", {"": output}),), as_output=True)
     snapshot = None
-    if not _others_run():
+    if not others_run():
         try:
             snapshot = Snapshot(call.state)
         except StateError:
@@ -304,13 +298,15 @@ def _check_stateful(call: _Call) -> Checked:
         roots = call_roots(call.function, call.args, call.kwargs)
         return call.observe(roots, covered=covered, exempt=own, classes=classes)
 
+    beside = Beside()
     before = look()
-    output, seconds = call.timed()
-    if _others_run():
+    output = call.run()
+    if others_run():
         # Putting the state back for a moment could undo what another thread does in it.
         after = look()
+        beside.end()
         found = list(differences(before, after, may_change=covered))
-        kept = _made_by_the_call(found, after, look, seconds)
+        kept = _made_by_the_call(found, after, look, beside)
     else:
         try:
             after_call = Snapshot(call.state)
@@ -347,23 +343,13 @@ def _check_arguments(call: _Call) -> Checked:
 # --- other threads -------------------------------------------------------------------------------
 
 
-def _others_run() -> bool:
-    """Whether threads of the user's are alive; hotloop's own and those that draw do not count."""
-    return any(
-        thread is not threading.current_thread()
-        and not thread.name.startswith("hotloop")
-        and not type(thread).__module__.startswith(("rich.", "tqdm."))
-        for thread in threading.enumerate()
-    )
-
-
 def _made_by_the_call(
-    found: list[Difference], after: Observation, look: Callable[[], Observation], seconds: float
+    found: list[Difference], after: Observation, look: Callable[[], Observation], beside: Beside
 ) -> list[Difference]:
     """Leave out what other threads change while nobody calls the function."""
-    if not found or not _others_run():
+    if not found or not others_run():
         return found
-    time.sleep(min(max(seconds, WATCH_SECONDS[0]), WATCH_SECONDS[1]))
+    beside.again()
     moving = {difference.path for difference in differences(after, look())}
     return [difference for difference in found if difference.path not in moving]
 
