@@ -1,10 +1,10 @@
 """Do `hotloop benchmark` and `hotloop simplify` give the same rate of the same loop?
 
-Both measure the same loop at the same time: block by block, who has had less time has the next
-turn. The loops are of several kinds of the prediction league: steady, with rare bursts, with a
-queue. Both verbs give units per second with an interval. They agree if they differ by at most
-√(h₁² + h₂²), the two half-widths; 95 of 100 should, if both intervals are right. What was broken
-off goes on where it was.
+Both measure the same loop at the same time: when each has prepared itself, who has had less time
+has the next block. The loops are of several kinds of the prediction league: steady, with rare
+bursts, with a queue. Both verbs give units per second with an interval. They agree if they differ
+by at most √(h₁² + h₂²), the two half-widths; 95 of 100 should, if both intervals are right. What
+was broken off goes on where it was.
 
     python benchmarks/rates_agree.py --version now --markdown docs/benchmarks/rates_agree.md
 """
@@ -54,7 +54,7 @@ def _options() -> argparse.Namespace:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--version", help="label of the results; default: the last")
     options.add_argument("--pairs", type=int, default=40)
-    options.add_argument("--seconds", type=float, default=6.0, help="of each verb")
+    options.add_argument("--seconds", type=float, default=20.0, help="budget of the experiment")
     options.add_argument("--results", type=Path, default=RESULTS, help="where raw results go")
     options.add_argument("--markdown", type=Path, help="where the page goes")
     options.add_argument("--page-only", action="store_true", help="measure nothing")

@@ -59,18 +59,21 @@ def predict(loop: Loop, budget: float) -> dict[str, Any]:
 
 
 def both_rates(loop: Loop, seconds: float) -> dict[str, Plain]:
-    """Units per second by a benchmark and by an experiment that take turns, so long for each."""
+    """Units per second by an experiment of so long, and by a benchmark in turns with its rounds."""
     board = process_board()
     benchmark = Benchmark(board, BenchmarkSettings(seconds=2 * seconds))
-    experiment = Experiment(board, SimplifySettings(budget=2 * seconds))
+    experiment = Experiment(board, SimplifySettings(budget=seconds))
 
     def count(iterations: int) -> None:
         # What is in flight is told from the calls that no iteration accounts for.
         experiment.record.iterations_kept += iterations
 
-    measurements = benchmark.run(loop), experiment.run(loop)
-    steady = in_turns(*measurements, lambda request: request.phase == "steady state", count)
-    drive(loop, steady, board)
+    begins = (
+        lambda request: request.phase == "steady state",
+        lambda request: request.phase.startswith("round"),
+    )
+    turns = in_turns(benchmark.run(loop), experiment.run(loop), begins, count)
+    drive(loop, turns, board)
     arrays = benchmark.record.arrays()
     verdict = judge(experiment.record, loop.name, experiment.settings.worth)
     return {

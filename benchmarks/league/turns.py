@@ -18,19 +18,22 @@ DRAIN, DRAIN_S = 8, 0.02
 def in_turns(
     first: Measurement[Any],
     second: Measurement[Any],
-    begins: Callable[[Request], bool],
+    begins: tuple[Callable[[Request], bool], Callable[[Request], bool]],
     on_iterations: Callable[[int], None],
 ) -> Measurement[None]:
-    """Run `first` alone until it `begins`; from then on who has had less time has the next block.
+    """Let each prepare alone; then who has had less time has the next block, until one is through.
 
-    on_iterations: told how many there were of which the second does not know.
+    begins: which request of each is the first of those that count. on_iterations: told how many
+    iterations there were of which the second does not know.
     """
-    measurements, requests, spent_s = (first, second), {0: next(first)}, [0.0, 0.0]
-    alone, last = True, 0
-    while requests:
-        if alone and begins(requests[0]):
-            alone, requests[1], spent_s = False, next(second), [0.0, 0.0]
-        turn = min(requests, key=lambda k: spent_s[k])
+    measurements = (first, second)
+    requests = [next(measurement) for measurement in measurements]
+    preparing, spent_s, last = [0, 1], [0.0, 0.0], 0
+    while True:
+        while preparing and begins[preparing[0]](requests[preparing[0]]):
+            del preparing[0]
+            spent_s = [0.0, 0.0]
+        turn = preparing[0] if preparing else int(spent_s[1] < spent_s[0])
         request = asked = requests[turn]
         if turn != last:
             request = replace(
@@ -49,5 +52,6 @@ def in_turns(
                     on_iterations(block.drained)
                 requests[turn] = measurements[turn].send(block)
         except StopIteration:
-            del requests[turn]
+            measurements[1 - turn].close()
+            return
         spent_s[turn] += time.perf_counter() - start
