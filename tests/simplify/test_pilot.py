@@ -71,6 +71,18 @@ def test_a_burst_of_another_program_in_one_repetition_is_no_transient() -> None:
     assert pilot(rows, [stretch([4.0] * 80)] * 3).transient == 0
 
 
+def test_rare_work_at_the_same_place_of_each_repetition_is_no_transient() -> None:
+    rows = [stretch([4.0] * 17 + [50.0] + [4.0] * 20) for _ in range(3)]
+    assert pilot(rows, rows).transient == 0
+
+
+def test_the_last_half_eaten_item_counts_in_a_block_that_becomes_shorter() -> None:
+    """One iteration that is 20% off is 0.4% of 54 iterations and 1.4% of the 15 there will be."""
+    base = [stretch([2.2] * 6 + [2.5] + [3.1] * 27) for _ in range(3)]
+    free = [stretch([2.1] * 40) for _ in range(3)]
+    assert pilot(free, base, block=54).transient_base == 7
+
+
 def test_a_stage_that_waits_for_something_unseen_is_told() -> None:
     """With training free, loading takes longer: it waits for a loader that is no stage."""
     base = [stretch([4.0] * 40, call_ns={0: 0.1 * MS, REST_NUMBER: 0.0}) for _ in range(3)]

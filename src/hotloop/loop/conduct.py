@@ -33,7 +33,9 @@ class Request:
     drain: iterations before them, under the same arm, that are not timed: what is still in
     flight from the arm before comes out in these. drain_s: and as many as start within this time,
     up to `MOST_DRAINED`: what the arm before left in the caches is gone then.
-    at_start: called before the drain; before: after it, before the first timed iteration.
+    at_start: called before the drain; before_last_drained: before the last iteration of it;
+    before: after it, before the first timed iteration. What other threads do meanwhile the first
+    timed iteration is spared: where they run beside the loop, call nothing that takes long there.
     until_ns: when to end the block whatever it still lacks, on the board's clock.
     """
 
@@ -43,6 +45,7 @@ class Request:
     drain: int = 0
     drain_s: float = 0.0
     at_start: Callable[[], None] | None = None
+    before_last_drained: Callable[[], None] | None = None
     before: Callable[[], None] | None = None
     phase: str = ""
     until_ns: int | None = None
@@ -112,6 +115,7 @@ class Conductor:
         self._queued = RunQueueGauge()
         self._drain_left = 0  # iterations; one more while the time is not up
         self._drain_end = 0
+        self._opened = 0
         self._iteration_start = 0
         self._deadline: int | None = None
         self._until: int | None = None
@@ -140,11 +144,14 @@ class Conductor:
             self.first_iteration_end_ns = end
         if self._drain_left:
             block.drained += 1
-            if self._drain_left > 1 or end >= self._drain_end or block.drained >= MOST_DRAINED:
+            late = end >= self._drain_end or block.drained >= MOST_DRAINED - 1
+            if self._drain_left != 2 or late:
                 self._drain_left -= 1
             if self._until is not None and end >= self._until:
                 block.cut = True
                 self._advance(block)
+            elif self._drain_left == 1:
+                self._before_last_drained(block)
             elif not self._drain_left:
                 self._open(block)
         else:
@@ -200,17 +207,24 @@ class Conductor:
         self.board.set(request.arm)
         if request.at_start is not None:
             request.at_start()
-        self._drain_left = max(request.drain, 1 if request.drain_s else 0)
+        self._drain_left = max(request.drain, 2 if request.drain_s else 0)
         self._drain_end = self._now() + round(request.drain_s * 1e9)
         self._until = request.until_ns
-        if not self._drain_left:
+        if self._drain_left == 1:
+            self._before_last_drained(block)
+        elif not self._drain_left:
+            self.board.drain_events()
             self._open(block)
 
-    def _open(self, block: Block) -> None:
-        request = block.request
-        if request.before is not None:
-            request.before()
+    def _before_last_drained(self, block: Block) -> None:
+        if block.request.before_last_drained is not None:
+            block.request.before_last_drained()
         self.board.drain_events()
+
+    def _open(self, block: Block) -> None:
+        """From here on everything counts; the loop's other threads run, so it must be short."""
+        if block.request.before is not None:
+            block.request.before()
         for known in self.board.stages.values():
             known.delayed_ns = 0
         block.delayed_ns = {
@@ -222,10 +236,10 @@ class Conductor:
         block.stolen_ns = -self._queued.read_ns()
         block.process_cpu_ns = -self.board.clock.process_cpu_ns()
         block.cpu_ns = -self.board.clock.thread_cpu_ns()
-        block.wall_ns = -self._now()
-        self._deadline = (
-            None if request.seconds is None else self._now() + round(request.seconds * 1e9)
-        )
+        self._opened = self._now()
+        block.wall_ns = -self._opened
+        seconds = block.request.seconds
+        self._deadline = None if seconds is None else self._opened + round(seconds * 1e9)
 
     def _closed(self, block: Block) -> Block:
         block.wall_ns += self._now()
@@ -245,7 +259,8 @@ class Conductor:
                 + known.delayed_ns
                 + self.board.worker_delay_ns(known.index)
             )
-        block.events = self.board.drain_events()
+        # Those that had ended before are of the last drained iteration.
+        block.events = [e for e in self.board.drain_events() if e.end_ns > self._opened]
         return block
 
     def _stop(self) -> None:

@@ -8,6 +8,7 @@ the benchmark this is a generator of block requests, and its `record` is valid a
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Generator, Sequence
 from typing import TypeVar
 
@@ -21,7 +22,7 @@ from hotloop.benchmark.work import WorkCounter, count_work
 from hotloop.loop.arm import Arm
 from hotloop.loop.board import LONGEST_WAIT_NS, TAPE_BYTES, Board
 from hotloop.loop.clock import shortest_wait_ns
-from hotloop.loop.conduct import Block, Measurement, Request
+from hotloop.loop.conduct import MOST_DRAINED, Block, Measurement, Request
 from hotloop.loop.cost import probe_cost
 from hotloop.loop.host import usable_cores
 from hotloop.loop.lanes import current_lane
@@ -105,6 +106,7 @@ class Experiment:
         self._heard = False  # whether the first iteration is over
         self._plan = BlockPlan()
         self._iteration_ns = 0.0
+        self._typical_ns: dict[str, float] = {}  # of an iteration of each arm
         self._round = 0
 
     def run(self, loop: Loop) -> Measurement[None]:
@@ -367,8 +369,9 @@ class Experiment:
             if block is None:
                 continue
             self.record.keep(self._round, block, current_lane())
+            self._typical_ns.setdefault(arm.name, float(np.median(block.duration_ns)))
             if arm.name == goes_on:
-                lead_in = 0 if self.record.concurrent else block.drained
+                lead_in = 1 if self.record.concurrent else block.drained
                 kept = lead_in + len(block.duration_ns)
                 next_snapshot = Snapshot(self._state)
         assert next_snapshot is not None
@@ -417,13 +420,20 @@ class Experiment:
         # forgotten when they are over. Without, they are the arm's own.
         record = self.record
         queues = record.concurrent
+        drain = record.drain_iterations if replaced_in(arm) else record.drain_base
+        drain_s = record.drain_s
+        if arm.name in self._typical_ns:
+            # What ends by the clock ends in a long iteration more often than not, and the timed
+            # ones after it would have less of the loop's rare work.
+            often = math.ceil(drain_s * 1e9 / max(self._typical_ns[arm.name], 1.0))
+            drain, drain_s = max(drain, min(often, MOST_DRAINED)), 0.0
         return Request(
             arm,
             iterations=length,
-            drain=record.drain_iterations if replaced_in(arm) else record.drain_base,
-            drain_s=record.drain_s,
+            drain=drain,
+            drain_s=drain_s,
             at_start=None if queues else self._put_back,
-            before=self._put_back if queues else None,
+            before_last_drained=self._put_back if queues else None,
             phase=phase,
         )
 

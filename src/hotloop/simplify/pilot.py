@@ -5,6 +5,7 @@ other arms filled. The pilot switches back and forth between the baseline and ar
 is free, without leaving anything out, and looks at the durations by their position.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,6 +18,8 @@ from hotloop.simplify.record import Record
 
 # A block may be off by this share of its time through what is left of the arm before.
 CARRIED = 0.003
+# Blocks may become so many times shorter when it is known which arms there are.
+SHORTER = 4
 # A neighbour whose time grows so much when a stage is free waits for something unseen.
 WAITS_FACTOR, WAITS_SHARE = 1.3, 0.05
 # A stage that is called so much less while another is free is fed by that one.
@@ -24,6 +27,10 @@ FED_SHARE = 0.5
 REST_NUMBER = -1
 # Other threads with this share of a core beside the loop are part of it.
 HIDDEN_CPU = 0.1
+# What lies in a queue differs from switch to switch: so many times the transient that was seen.
+QUEUE_MARGIN = 1.5
+# A transient has no more iterations than this in a row that are as they are later.
+GAP = 4
 # The end of a stretch takes so many times what its part before takes: it is still changing.
 DRIFT = 1.3
 
@@ -138,9 +145,11 @@ def learn(record: Record, pilot: Pilot, declared: int, ahead: Mapping[str, int])
         record.kinds = [kind for kind in kinds if kind is not None]
     if declared or record.concurrent:
         record.in_flight = max(declared, record.in_flight, pilot.transient, *ahead.values())
-    out = record.in_flight + 1 if record.in_flight else 0
-    record.drain_iterations = max(out, pilot.transient)
-    record.drain_base = max(out, pilot.transient_base)
+    # One more: putting the state back takes time, in which the loop's other threads go on.
+    out = record.in_flight + 1 if record.concurrent or record.in_flight else 0
+    margin = QUEUE_MARGIN if record.concurrent else 1.0
+    record.drain_iterations = max(out, math.ceil(margin * pilot.transient))
+    record.drain_base = max(out, math.ceil(margin * pilot.transient_base))
 
 
 def _what_shows_something_unseen(pilot: Pilot, ahead: Mapping[str, int]) -> str | None:
@@ -178,12 +187,23 @@ def _transient(rows: list[Stretch], block: int) -> tuple[int, int, float]:
     off = np.clip(typical[:half] - settled, -settled, 20 * settled)
     if not _carries([row.durations_ns[:length] for row in rows]):
         return 0, length, 0.0
+    _keep_first_run(off, 3 * spread + CARRIED * settled)
     # What is carried over if the first k iterations are left out, for every k.
     carried = np.abs(np.append(np.cumsum(off[::-1])[::-1], 0.0))
     left = half - np.arange(half + 1)
-    allowed = np.maximum(CARRIED * block * settled, 3 * spread * np.sqrt(left))
+    allowed = np.maximum(CARRIED * block / SHORTER * settled, 3 * spread * np.sqrt(left))
     end = int(np.argmax(carried <= allowed))
     return end, length, float(carried[0] / (max(block, 1) * settled)) if settled else 0.0
+
+
+def _keep_first_run(off: np.ndarray, noise: float) -> None:
+    """Set to 0 what comes long after the transient: the loop's own rare work, by chance alike."""
+    last = -1
+    for position in np.flatnonzero(np.abs(off) > noise).tolist():
+        if position - last > GAP + 1:
+            off[position:] = 0.0
+            return
+        last = position
 
 
 def _carries(rows: list[np.ndarray]) -> bool:
