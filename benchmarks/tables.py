@@ -12,6 +12,11 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def ratio_text(ratio: tuple[float, float, float]) -> str:
+    """A ratio with its interval."""
+    return f"{ratio[0]:.2f} [{ratio[1]:.2f}, {ratio[2]:.2f}]"
+
+
 def write_page(path: Path | None, title: str, parts: Sequence[str], made_by: str) -> None:
     """Print a page, and write it where asked."""
     made = f"Made by `{made_by}`, whose first lines say how to run it."

@@ -2,8 +2,9 @@
 
 Every cell is one kind of env and a number of them. All systems of a cell are opened at once where
 they fit and take turns in random order, with the same random actions, so that a slow minute of the
-machine hits all of them; a cell of 256 envs opens them one by one in every round. Figures are
-medians over rounds; ratios are medians of the rounds' own ratios, with a bootstrap interval.
+machine hits all of them; a cell of 256 envs opens them one by one in every round. What has threads
+of its own, the Atari envs' own vector env, is always opened alone. Figures are medians over rounds;
+ratios are medians of the rounds' own ratios, with a bootstrap interval.
 
     pip install -c constraints.txt 'hotloop[peers]'
     python benchmarks/vector_envs.py --markdown docs/benchmarks/vector_envs.md
@@ -28,7 +29,7 @@ import psutil
 
 import hotloop
 from hotloop.envs.synthetic import Duration, SyntheticEnv, SyntheticSettings
-from tables import table, write_page
+from tables import ratio_text, table, write_page
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for what is imported later, and for workers
 SIZES = (1, 8, 64, 256)
@@ -303,19 +304,19 @@ def measure(kind: Kind, num_envs: int, rounds: int, seconds: float) -> Cell:
     actions = action_batches(kind, num_envs)
     rng = np.random.default_rng(num_envs)
     systems = [name for name in SYSTEMS if left_out(name, kind, num_envs) is None]
-    at_once = num_envs <= 64
+    # Envs that step themselves on threads of their own have all cores only if they are alone.
+    at_once = [name for name in systems if num_envs <= 64 and name not in NATIVE]
     with contextlib.ExitStack() as stack:
         opened: dict[str, Stepper] = {}
-        if at_once:
-            for name in systems:
-                with reported(cell, name):
-                    opened[name] = stack.enter_context(open_one(name, kind, num_envs, actions))
+        for name in at_once:
+            with reported(cell, name):
+                opened[name] = stack.enter_context(open_one(name, kind, num_envs, actions))
         for _ in range(rounds):
-            for name in rng.permutation(systems):
-                if name in cell.notes and name not in opened and at_once:
+            for name in rng.permutation(systems).tolist():
+                if name in at_once and name not in opened:
                     continue
                 with reported(cell, name):
-                    if at_once:
+                    if name in opened:
                         rate = rate_of(opened[name], num_envs, seconds)
                     else:
                         with open_one(name, kind, num_envs, actions) as stepper:
@@ -363,10 +364,6 @@ def rate_text(rates: Sequence[float]) -> str:
     low, median, high = np.quantile(rates, [0.25, 0.5, 0.75])
     unit, size = ("k", 1e3) if median >= 1e4 else ("", 1.0)
     return f"{median / size:,.4g}{unit} [{low / size:,.4g}, {high / size:,.4g}]"
-
-
-def ratio_text(ratio: tuple[float, float, float]) -> str:
-    return f"{ratio[0]:.2f} [{ratio[1]:.2f}, {ratio[2]:.2f}]"
 
 
 def cell_table(kind: Kind, cells: Sequence[Cell]) -> str:

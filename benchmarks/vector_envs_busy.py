@@ -5,6 +5,7 @@ Every system steps its envs in a process of its own, and all of a row take turns
 beside so many processes that compute without end, or beside a learner in torch that counts its
 updates. What a system waits with, and how soon it is woken, decides here.
 
+    pip install -c constraints.txt 'hotloop[peers]'
     python benchmarks/vector_envs_busy.py --markdown docs/benchmarks/vector_envs_busy.md
     python benchmarks/vector_envs_busy.py --against ../an-older-checkout
 
@@ -27,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from tables import table, write_page
+from tables import ratio_text, table, write_page
 
 ROUNDS = 20
 SECONDS = 0.25  # of each system in each round
@@ -39,35 +40,41 @@ BESIDE = ("nobody", "1 busy", "2 busy")
 
 @dataclass(frozen=True)
 class Row:
-    """Envs that work for `work_us` each, beside whom."""
+    """So many envs, beside whom. env: an id, or the µs that each works."""
 
     num_envs: int
-    work_us: int  # 0: CartPole-v1
+    env: str
     beside: str
 
     @property
     def name(self) -> str:
         """As it stands in the tables."""
-        envs = f"{self.work_us} µs" if self.work_us else "CartPole-v1"
-        return f"{self.num_envs} x {envs}"
+        return f"{self.num_envs} x {self.env}" + (" µs" if self.env.isdigit() else "")
 
 
-SIZES = ((16, 10), (4, 100), (4, 300), (4, 1000), (64, 0))
+SIZES = (
+    (16, "10"),
+    (4, "100"),
+    (4, "300"),
+    (4, "1000"),
+    (64, "CartPole-v1"),
+    (4, "MiniGrid-Empty-8x8-v0"),
+)
 ROWS = [
-    *(Row(num_envs, work_us, beside) for num_envs, work_us in SIZES for beside in BESIDE),
-    *(Row(num_envs, work_us, "learner") for num_envs, work_us in ((16, 10), (4, 300))),
+    *(Row(num_envs, env, beside) for num_envs, env in SIZES for beside in BESIDE),
+    *(Row(num_envs, env, "learner") for num_envs, env in ((16, "10"), (4, "300"))),
 ]
 
 
 # --- one system in a process of its own ----------------------------------------------------------
 
 
-def serve(system: str, num_envs: int, work_us: int) -> None:
+def serve(system: str, num_envs: int, env: str) -> None:
     """Make the envs, then answer each line `SECONDS` with ms a step, until there are no more."""
     import hotloop
 
     envs: Any
-    make = maker(work_us)
+    make = maker(env)
     if system == PEER:
         import gymnasium
 
@@ -88,15 +95,18 @@ def serve(system: str, num_envs: int, work_us: int) -> None:
     envs.close()
 
 
-def maker(work_us: int) -> Callable[[], Any]:
+def maker(env: str) -> Callable[[], Any]:
     """What makes one env."""
-    if not work_us:
+    if not env.isdigit():
         import gymnasium
 
-        return partial(gymnasium.make, "CartPole-v1")
+        if env.startswith("MiniGrid"):
+            import minigrid  # noqa: F401  registers its envs
+
+        return partial(gymnasium.make, env)
     from hotloop.envs.synthetic import Duration, SyntheticEnv, SyntheticSettings
 
-    settings = SyntheticSettings(step=Duration(work_us * 1e-6, kind="busy"))
+    settings = SyntheticSettings(step=Duration(int(env) * 1e-6, kind="busy"))
     return partial(SyntheticEnv, settings)
 
 
@@ -124,7 +134,7 @@ class Server:
 
 @contextlib.contextmanager
 def started(system: str, row: Row, source: Path) -> Iterator[Server]:
-    command = [sys.executable, __file__, "--serve", system, str(row.num_envs), str(row.work_us)]
+    command = [sys.executable, __file__, "--serve", system, str(row.num_envs), row.env]
     environment = os.environ | {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
@@ -230,10 +240,6 @@ def ratio(one: Sequence[float], other: Sequence[float]) -> tuple[float, float, f
     return float(first.mean() / second.mean()), float(low), float(high)
 
 
-def ratio_text(found: tuple[float, float, float]) -> str:
-    return f"{found[0]:.2f} [{found[1]:.2f}, {found[2]:.2f}]"
-
-
 def page_parts(rows: Sequence[Measured]) -> list[str]:
     systems = list(rows[0].ms)
     others = [name for name in (PEER, OLD) if name in systems]
@@ -292,7 +298,7 @@ def main() -> None:
     options.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     chosen = options.parse_args()
     if chosen.serve:
-        serve(chosen.serve[0], int(chosen.serve[1]), int(chosen.serve[2]))
+        serve(chosen.serve[0], int(chosen.serve[1]), chosen.serve[2])
         return
     here = Path(__file__).resolve().parents[1] / "src"
     sources = {OURS: here, PEER: here}
