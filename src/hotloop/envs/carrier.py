@@ -68,9 +68,7 @@ class CarrierVectorEnv(VectorEnv):
                 slab.facts.expect_like(facts, slab.first)
             super().__init__(
                 sum(slab.num_envs for slab in self._slabs),
-                facts.observation_space,
-                facts.action_space,
-                autoreset_mode=facts.autoreset_mode,
+                facts,
                 batch_size=batch_size,
                 splits=splits,
                 copy=copy,
@@ -79,8 +77,6 @@ class CarrierVectorEnv(VectorEnv):
             for slab in self._slabs:
                 slab.close()
             raise
-        self.metadata, self.render_mode = facts.metadata, facts.render_mode
-        self.spec = facts.spec
         self.table = Table.empty(self.layout, self.num_envs, facts.reward_shape)
         for slab in self._slabs:
             slab.table = self.table

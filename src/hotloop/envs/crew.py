@@ -25,10 +25,10 @@ from gymnasium.vector import AutoresetMode
 
 from hotloop.data.layout import Layout, leaves
 from hotloop.envs.channel import MESSAGE, Channel, End, Shape, slab_entry
+from hotloop.envs.facts import Facts
 from hotloop.envs.interrupts import Whole
 from hotloop.envs.placement import memory_nodes, place, share, whole_cores
 from hotloop.envs.signals import Bell, not_at_all, open_bell, spinner
-from hotloop.envs.slab import Facts
 from hotloop.envs.worker import Assignment, Attachment, Message, run_worker
 from hotloop.errors import TargetError, WorkerError
 

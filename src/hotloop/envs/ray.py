@@ -126,21 +126,10 @@ class RayVectorEnv(VectorEnv):
         facts = crew.facts
         try:
             facts.expect_mode(mode)
-            super().__init__(
-                crew.num_envs,
-                facts.observation_space,
-                facts.action_space,
-                autoreset_mode=facts.autoreset_mode,
-                batch_size=batch_size,
-                splits=splits,
-                copy=copy,
-            )
+            super().__init__(crew.num_envs, facts, batch_size=batch_size, splits=splits, copy=copy)
         except Exception:
             crew.kill()
             raise
-        self.metadata = facts.metadata
-        self.render_mode = facts.render_mode
-        self.spec = facts.spec
         self.num_workers = workers
         self.table = Table.empty(self.layout, self.num_envs, facts.reward_shape)
         self._leaves = list(leaves(self.table.obs))

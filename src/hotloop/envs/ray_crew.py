@@ -19,9 +19,9 @@ import ray
 from gymnasium.vector import AutoresetMode
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 
+from hotloop.envs.facts import Facts
 from hotloop.envs.placement import share
 from hotloop.envs.ray_worker import Answer, Assignment, Failure, RayWorker, as_index
-from hotloop.envs.slab import Facts
 from hotloop.errors import SettingError, TargetError, WorkerError
 
 _LOG = logging.getLogger("hotloop")

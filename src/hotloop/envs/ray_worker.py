@@ -17,9 +17,10 @@ from gymnasium.vector import AutoresetMode
 
 from hotloop.data.layout import Layout, Tree, leaves, tree_map
 from hotloop.envs.actions import Given
+from hotloop.envs.facts import Facts
 from hotloop.envs.group import EnvInfos
 from hotloop.envs.placement import limit_threads
-from hotloop.envs.slab import Facts, Slab, make_slabs
+from hotloop.envs.slab import Slab, make_slabs
 from hotloop.envs.vector import Table
 from hotloop.envs.worker import portable
 

@@ -11,7 +11,8 @@ from gymnasium.vector import AutoresetMode
 
 from hotloop.data.layout import Tree
 from hotloop.envs.actions import action_splitter
-from hotloop.envs.group import AnyEnv, EnvGroup, Results, reward_shape
+from hotloop.envs.facts import facts_of
+from hotloop.envs.group import AnyEnv, EnvGroup, Results
 from hotloop.envs.infos import merge_infos
 from hotloop.envs.vector import (
     Batch,
@@ -20,7 +21,6 @@ from hotloop.envs.vector import (
     VectorEnv,
     as_autoreset_mode,
     as_rewards,
-    expect_equal_spaces,
 )
 from hotloop.errors import TargetError
 
@@ -47,30 +47,13 @@ class SerialVectorEnv(VectorEnv):
         mode = as_autoreset_mode(autoreset_mode or AutoresetMode.NEXT_STEP)
         self._group = EnvGroup(env_fns, mode)
         try:
-            first, *others = self._group.made
-            for num, env in enumerate(others, 1):
-                expect_equal_spaces(
-                    num,
-                    (first.observation_space, first.action_space),
-                    (env.observation_space, env.action_space),
-                )
-            super().__init__(
-                len(env_fns),
-                first.observation_space,
-                first.action_space,
-                autoreset_mode=mode,
-                batch_size=batch_size,
-                splits=splits,
-                copy=copy,
-            )
+            facts = facts_of(self._group.made, mode)
+            super().__init__(len(env_fns), facts, batch_size=batch_size, splits=splits, copy=copy)
         except Exception:
             self._group.close()
             raise
-        self.metadata = {**first.metadata, "autoreset_mode": self.autoreset_mode}
-        self.render_mode = first.render_mode
-        self.spec = first.spec
-        self.table = Table.empty(self.layout, self.num_envs, reward_shape(first))
-        self._split_actions = action_splitter(first.action_space)
+        self.table = Table.empty(self.layout, self.num_envs, facts.reward_shape)
+        self._split_actions = action_splitter(facts.action_space)
         # Of the last step, where it went to the caller without passing through the table.
         self._unwritten: Sequence[Any] | None = None
 

@@ -11,67 +11,15 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from hotloop.data.layout import Layout, Tree, leaves, tree_map
 from hotloop.envs.actions import action_splitter
-from hotloop.envs.group import EnvGroup, EnvInfos, Results, reward_shape
+from hotloop.envs.facts import Facts, facts_of
+from hotloop.envs.group import EnvGroup, EnvInfos, Results
 from hotloop.envs.infos import split_infos
-from hotloop.envs.vector import Rows, Table, expect_equal_spaces
+from hotloop.envs.vector import Rows, Table
 from hotloop.errors import StateError, TargetError
-
-
-class Facts:
-    """What a driver has to know of the envs that it does not hold."""
-
-    def __init__(
-        self,
-        env: gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any],
-        autoreset_mode: AutoresetMode,
-    ) -> None:
-        self.is_vector = isinstance(env, gymnasium.vector.VectorEnv)
-        self.observation_space: spaces.Space[Any]
-        self.action_space: spaces.Space[Any]
-        self.reward_shape: tuple[int, ...] = ()
-        if isinstance(env, gymnasium.vector.VectorEnv):
-            self.observation_space = env.single_observation_space
-            self.action_space = env.single_action_space
-        else:
-            self.observation_space, self.action_space = env.observation_space, env.action_space
-            self.reward_shape = reward_shape(env)
-        self.metadata = {**env.metadata, "autoreset_mode": autoreset_mode}
-        self.render_mode = env.render_mode
-        self.spec = env.spec
-        self.autoreset_mode = autoreset_mode
-
-    def expect_mode(self, mode: AutoresetMode | None) -> None:
-        """Refuse an autoreset mode that was asked for and that vector envs carried do not have.
-
-        Raises: TargetError.
-        """
-        if mode is not None and self.autoreset_mode != mode:
-            raise TargetError(
-                f"vector env: autoreset_mode: expected {mode.value}, but the vector envs carried "
-                f"have {self.autoreset_mode.value}; make them so, or leave it out"
-            )
-
-    def expect_like(self, other: "Facts", num: int) -> None:
-        """Refuse env `num` where it is not like env 0, whose facts are `other`.
-
-        Raises: TargetError.
-        """
-        expect_equal_spaces(
-            num,
-            (other.observation_space, other.action_space),
-            (self.observation_space, self.action_space),
-        )
-        for what in ("is_vector", "autoreset_mode", "reward_shape"):
-            expected, got = getattr(other, what), getattr(self, what)
-            if expected != got:
-                raise TargetError(
-                    f"vector env: env {num}: {what}: expected env 0's, {expected}, got {got}"
-                )
 
 
 class Slab(ABC):
@@ -133,18 +81,11 @@ class GroupSlab(Slab):
         self.group = EnvGroup(env_fns, autoreset_mode, first)
         self.first, self.num_envs = first, len(env_fns)
         try:
-            env, *others = self.group.made
-            for num, other in enumerate(others, first + 1):
-                expect_equal_spaces(
-                    num,
-                    (env.observation_space, env.action_space),
-                    (other.observation_space, other.action_space),
-                )
+            self.facts = facts_of(self.group.made, autoreset_mode, first)
         except TargetError:
             self.close()
             raise
-        self.facts = Facts(env, autoreset_mode)
-        self._split = action_splitter(env.action_space)
+        self._split = action_splitter(self.facts.action_space)
 
     def reset(
         self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None

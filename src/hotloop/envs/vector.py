@@ -11,16 +11,16 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from hotloop.data.layout import Layout, Tree, leaves, stack_into, tree_map
 from hotloop.envs.actions import ActionCheck
+from hotloop.envs.facts import Facts
 from hotloop.envs.group import EnvInfos, Results
 from hotloop.envs.infos import merge_infos
-from hotloop.errors import SettingError, ShapeError, StateError, TargetError
+from hotloop.errors import SettingError, ShapeError, StateError
 
 Array = NDArray[Any]
 Batch = tuple[Tree, Array, NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
@@ -105,28 +105,24 @@ class VectorEnv(gymnasium.vector.VectorEnv[Tree, Tree, Array]):
     def __init__(
         self,
         num_envs: int,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Space[Any],
+        facts: Facts,
         *,
-        batched_observation_space: spaces.Space[Any] | None = None,
-        autoreset_mode: str | AutoresetMode,
         batch_size: int | None,
         splits: int,
         copy: bool,
     ) -> None:
         self.num_envs = num_envs
-        self.single_observation_space = observation_space
-        self.single_action_space = action_space
-        self.observation_space = batched_observation_space or batch_space(
-            observation_space, num_envs
-        )
-        self.action_space = batch_space(action_space, num_envs)
-        self.autoreset_mode = as_autoreset_mode(autoreset_mode)
+        self.single_observation_space = facts.observation_space
+        self.single_action_space = facts.action_space
+        self.observation_space = batch_space(facts.observation_space, num_envs)
+        self.action_space = batch_space(facts.action_space, num_envs)
+        self.metadata, self.render_mode = facts.metadata, facts.render_mode
+        self.spec, self.autoreset_mode = facts.spec, facts.autoreset_mode
         self.batch_size = as_batch_size(batch_size, num_envs, splits)
         self.splits = splits
         self.copy = copy
-        self.check_actions = ActionCheck(action_space)
-        self.layout = Layout.of(observation_space)
+        self.check_actions = ActionCheck(facts.action_space)
+        self.layout = Layout.of(facts.observation_space)
         self.table: Table
         self.choice: object = None  # why this engine, where `make_vec` was to choose
         self._everyone: Rows = np.arange(num_envs)
@@ -602,20 +598,3 @@ def split_slice(num_envs: int, splits: int, split: int) -> slice:
     """The rows of one of `splits` equal groups."""
     size = num_envs // splits
     return slice(split * size, (split + 1) * size)
-
-
-def expect_equal_spaces(
-    num: int,
-    expected: tuple[spaces.Space[Any], spaces.Space[Any]],
-    got: tuple[spaces.Space[Any], spaces.Space[Any]],
-) -> None:
-    """Refuse an env whose observation or action space is not env 0's.
-
-    Raises: TargetError.
-    """
-    for what, space, other in zip(("observation", "action"), expected, got, strict=True):
-        if space != other:
-            raise TargetError(
-                f"vector env: {what} space of env {num}: expected env 0's, {space}, got {other}; "
-                "envs of one vector env must be alike"
-            )
