@@ -51,6 +51,37 @@ def test_what_happens_between_blocks_is_not_timed() -> None:
     assert block.duration_ns == [7, 7, 7]
 
 
+@pytest.mark.parametrize(("drain", "drain_s", "before_it"), [(1, 0.0, 0), (3, 0.0, 2), (0, 5e-8, 5)])
+def test_one_iteration_lies_between_what_takes_long_and_what_is_timed(
+    drain: int, drain_s: float, before_it: int
+) -> None:
+    """Meanwhile the loop's other threads go on: what they then have ready is gone after it."""
+    clock = FakeClock()
+    board = Board(clock)
+    work = Stage("work", board=board)(lambda: clock.wait_ns(10))
+    seen: list[int] = []
+    iterations = 0
+
+    def body() -> int:
+        nonlocal iterations
+        iterations += 1
+        work()
+        return 1
+
+    request = Request(
+        Arm("a"),
+        iterations=2,
+        drain=drain,
+        drain_s=drain_s,
+        before_last_drained=lambda: seen.append(iterations),
+        before=lambda: seen.append(iterations),
+    )
+    (block,) = run(body, request, board=board)
+    assert seen == [before_it, before_it + 1]
+    assert block.drained == before_it + 1
+    assert len(block.events) == 2, "none of the last drained iteration"
+
+
 def test_a_block_may_be_asked_for_by_time() -> None:
     clock = FakeClock()
     (block,) = run(
