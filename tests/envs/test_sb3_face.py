@@ -236,8 +236,33 @@ def test_one_env_takes_an_action_that_is_no_batch(make):
     envs.reset()
     envs.step(np.array([0.5, -0.5], np.float32))
     assert envs.get_attr("action")[0].tolist() == [0.5, -0.5]
-    with pytest.raises(ShapeError, match="expected 1, one an env, got 3"):
-        envs.step([1, 2, 3])
+
+
+def test_actions_for_other_than_all_envs():
+    envs = SubprocVecEnv([Teller] * 2, num_workers=1)
+    with pytest.raises(ShapeError, match="expected 2, one an env, got 3"):
+        envs.step([1, 1, 0])
+    envs.close()
+    dummy, theirs = DummyVecEnv([Teller] * 2), TheirDummyVecEnv([Teller] * 2)
+    for each in (dummy, theirs):
+        each.reset()
+    with pytest.warns(UserWarning, match="expected 2, one an env, got 3; those after"):
+        dummy.step(np.array([1, 0, 1]))
+    theirs.step(np.array([1, 0, 1]))
+    assert dummy.get_attr("action") == theirs.get_attr("action") == [1, 0]
+    with pytest.raises(ShapeError, match="expected 2, one an env, got 1"):
+        dummy.step([1])
+
+
+def test_observations_within_one_another_are_refused_by_dummy_as_by_theirs():
+    class Nested(Teller):
+        def __init__(self):
+            super().__init__()
+            self.observation_space = spaces.Dict(a=spaces.Dict(b=spaces.Box(0, 1)))
+
+    for made in (DummyVecEnv, TheirDummyVecEnv):
+        with pytest.raises(NotImplementedError, match=r"[Nn]ested"):
+            made([Nested])
 
 
 def test_infos_come_as_they_were_told(make):

@@ -51,7 +51,9 @@ def test_what_happens_between_blocks_is_not_timed() -> None:
     assert block.duration_ns == [7, 7, 7]
 
 
-@pytest.mark.parametrize(("drain", "drain_s", "before_it"), [(1, 0.0, 0), (3, 0.0, 2), (0, 5e-8, 5)])
+@pytest.mark.parametrize(
+    ("drain", "drain_s", "before_it"), [(1, 0.0, 0), (3, 0.0, 2), (0, 5e-8, 5)]
+)
 def test_one_iteration_lies_between_what_takes_long_and_what_is_timed(
     drain: int, drain_s: float, before_it: int
 ) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
+from stable_baselines3.common.preprocessing import check_for_nested_spaces
 from stable_baselines3.common.vec_env import VecEnv
 
 from hotloop.data.layout import Layout, Tree
@@ -157,7 +158,8 @@ class _VecEnv(VecEnv):
 class DummyVecEnv(_VecEnv):
     """`stable_baselines3.common.vec_env.DummyVecEnv`: envs of this process.
 
-    Raises: ValueError if functions give the same env.
+    Raises: ValueError if functions give the same env; NotImplementedError for spaces of
+    observations within one another, as Stable-Baselines3.
     """
 
     _shares_objects = True
@@ -172,7 +174,29 @@ class DummyVecEnv(_VecEnv):
                 "returned the same instance instead of creating different objects: expected a "
                 "function that makes an env at every call, not `lambda: env`"
             )
+        try:
+            check_for_nested_spaces(engine.single_observation_space)
+        except NotImplementedError:
+            engine.close()
+            raise
         super().__init__(engine)
+
+    def step_async(self, actions: Any) -> None:
+        """As `SubprocVecEnv`, but actions for more envs than there are are left out.
+
+        Stable-Baselines3's own leaves them out too; here a warning says so.
+        """
+        if isinstance(actions, list | np.ndarray) and len(actions) > self.num_envs:
+            shape = self.action_space.shape
+            alone = self.num_envs == 1 and np.shape(actions) == shape  # of one env, not in a batch
+            if not alone:
+                warnings.warn(
+                    f"actions: expected {self.num_envs}, one an env, got {len(actions)}; those "
+                    "after the last env are left out",
+                    stacklevel=2,
+                )
+                actions = actions[: self.num_envs]
+        super().step_async(actions)
 
 
 class SubprocVecEnv(_VecEnv):
