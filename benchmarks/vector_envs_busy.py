@@ -34,7 +34,8 @@ ROUNDS = 20
 SECONDS = 0.25  # of each system in each round
 WARM_UP_STEPS = 5
 BOOTSTRAPS = 4000
-OURS, OLD, PEER = "hotloop process", "hotloop process, before", "Gymnasium Async"
+OURS, AUTO = "hotloop process", "hotloop auto"
+OLD, PEER = "hotloop process, before", "Gymnasium Async"
 BESIDE = ("nobody", "1 busy", "2 busy")
 
 
@@ -80,10 +81,11 @@ def serve(system: str, num_envs: int, env: str) -> None:
 
         envs = gymnasium.vector.AsyncVectorEnv([make] * num_envs)
     else:
-        envs = hotloop.make_vec(make, num_envs, backend="process")
+        envs = hotloop.make_vec(make, num_envs, backend="auto" if system == AUTO else "process")
     envs.reset(seed=0)
     actions = np.zeros(num_envs, np.int64)
-    print("ready", flush=True)
+    workers = getattr(envs, "num_workers", None)
+    print("serial" if workers is None else f"process x {workers}", flush=True)
     for line in sys.stdin:
         for _ in range(WARM_UP_STEPS):
             envs.step(actions)
@@ -101,8 +103,10 @@ def maker(env: str) -> Callable[[], Any]:
         import gymnasium
 
         if env.startswith("MiniGrid"):
-            import minigrid  # noqa: F401  registers its envs
+            # Its missions are a space of its own, which Gymnasium's vector envs do not know.
+            from minigrid.wrappers import ImgObsWrapper
 
+            return lambda: ImgObsWrapper(gymnasium.make(env))
         return partial(gymnasium.make, env)
     from hotloop.envs.synthetic import Duration, SyntheticEnv, SyntheticSettings
 
@@ -115,6 +119,7 @@ class Server:
     """A system that waits to be asked."""
 
     process: subprocess.Popen[str]
+    choice: str = ""
 
     def ms_per_step(self, seconds: float) -> float:
         """Let it step for so long."""
@@ -141,7 +146,7 @@ def started(system: str, row: Row, source: Path) -> Iterator[Server]:
     )
     server = Server(process)
     try:
-        server.answer()
+        server.choice = server.answer()
         yield server
     finally:
         assert process.stdin is not None
@@ -205,22 +210,27 @@ def beside(whom: str) -> Iterator[Any]:
 
 @dataclass
 class Measured:
-    """ms a step of each system in each round; beside a learner its updates/s too."""
+    """ms a step of each system in each round; beside a learner its updates/s too.
+
+    choice: what `auto` chose.
+    """
 
     row: Row
     ms: dict[str, list[float]] = field(default_factory=dict)
     updates: dict[str, list[float]] = field(default_factory=dict)
+    choice: str = ""
 
 
 def measure(row: Row, sources: dict[str, Path], rounds: int, seconds: float) -> Measured:
     measured = Measured(row, {name: [] for name in sources}, {name: [] for name in sources})
     rng = np.random.default_rng(0)
     with contextlib.ExitStack() as stack:
+        updates = stack.enter_context(beside(row.beside))  # first: `auto` looks at who is there
         servers = {
             name: stack.enter_context(started(name, row, source))
             for name, source in sources.items()
         }
-        updates = stack.enter_context(beside(row.beside))
+        measured.choice = servers[AUTO].choice
         for _ in range(rounds):
             for name in rng.permutation(list(servers)).tolist():
                 before, start = updates.value if updates else 0, time.perf_counter()
@@ -243,13 +253,14 @@ def ratio(one: Sequence[float], other: Sequence[float]) -> tuple[float, float, f
 def page_parts(rows: Sequence[Measured]) -> list[str]:
     systems = list(rows[0].ms)
     others = [name for name in (PEER, OLD) if name in systems]
-    header = ["envs", "beside", *(f"{name}, ms" for name in systems)]
-    header += [f"ours / {name}" for name in others]
+    header = ["envs", "beside", *(f"{name}, ms" for name in systems), "auto is"]
+    header += [f"process / {name}" for name in others] + [f"auto / {PEER}"]
     body = []
     for found in rows:
         line = [found.row.name, found.row.beside]
-        line += [f"{np.mean(found.ms[name]):.3g}" for name in systems]
+        line += [f"{np.mean(found.ms[name]):.3g}" for name in systems] + [found.choice]
         line += [ratio_text(ratio(found.ms[OURS], found.ms[name])) for name in others]
+        line += [ratio_text(ratio(found.ms[AUTO], found.ms[PEER]))]
         body.append(line)
     parts = [
         "Mean ms for one step of all envs, in turns within each round; ratios of means with a "
@@ -271,7 +282,7 @@ def page_parts(rows: Sequence[Measured]) -> list[str]:
         parts += ["Updates a second of the learner (torch, two threads) meanwhile:"]
         parts += [
             table(
-                ["envs", *systems, *(f"ours / {name}" for name in others)],
+                ["envs", *systems, *(f"process / {name}" for name in others), f"auto / {PEER}"],
                 [
                     [
                         found.row.name,
@@ -280,6 +291,7 @@ def page_parts(rows: Sequence[Measured]) -> list[str]:
                             ratio_text(ratio(found.updates[OURS], found.updates[name]))
                             for name in others
                         ),
+                        ratio_text(ratio(found.updates[AUTO], found.updates[PEER])),
                     ]
                     for found in learners
                 ],
@@ -294,6 +306,7 @@ def main() -> None:
     options.add_argument("--against", type=Path, metavar="CHECKOUT")
     options.add_argument("--rounds", type=int, default=ROUNDS)
     options.add_argument("--seconds", type=float, default=SECONDS)
+    options.add_argument("--raw", type=Path, help="keeps rows; only those not in it are measured")
     options.add_argument("--only", default="", help="rows whose name and neighbours contain this")
     options.add_argument("--serve", nargs=3, help=argparse.SUPPRESS)
     chosen = options.parse_args()
@@ -301,15 +314,23 @@ def main() -> None:
         serve(chosen.serve[0], int(chosen.serve[1]), chosen.serve[2])
         return
     here = Path(__file__).resolve().parents[1] / "src"
-    sources = {OURS: here, PEER: here}
+    sources = {OURS: here, AUTO: here, PEER: here}
     if chosen.against:
         sources[OLD] = chosen.against.resolve() / "src"
+    kept = json.loads(chosen.raw.read_text()) if chosen.raw and chosen.raw.exists() else {}
     found = []
     for row in ROWS:
-        if chosen.only in f"{row.name}, {row.beside}":
-            found.append(measure(row, sources, chosen.rounds, chosen.seconds))
-            means = {name: round(float(np.mean(ms)), 3) for name, ms in found[-1].ms.items()}
-            print(f"{row.name}, {row.beside}: {json.dumps(means)}", file=sys.stderr, flush=True)
+        key = f"{row.name}, {row.beside}"
+        if chosen.only not in key:
+            continue
+        if key not in kept:
+            measured = measure(row, sources, chosen.rounds, chosen.seconds)
+            kept[key] = {k: v for k, v in vars(measured).items() if k != "row"}
+            if chosen.raw:
+                chosen.raw.write_text(json.dumps(kept))
+            means = {name: round(float(np.mean(ms)), 3) for name, ms in measured.ms.items()}
+            print(f"{key}: {json.dumps(means)} {measured.choice}", file=sys.stderr, flush=True)
+        found.append(Measured(row, **kept[key]))
     parts = [f"{chosen.rounds} rounds of {chosen.seconds:g} s.", *page_parts(found)]
     made_by = "benchmarks/vector_envs_busy.py"
     write_page(chosen.markdown, "Vector envs beside other programs", parts, made_by)
