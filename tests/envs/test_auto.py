@@ -6,6 +6,7 @@ import os
 import time
 from functools import partial
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -116,6 +117,40 @@ def test_a_probe_tells_work_from_waiting():
     assert (sleepy.steps, sleepy.is_vector) == (1, False)
     native = probe_env(partial(SyntheticVectorEnv, 7))
     assert (native.steps, native.is_vector) == (7, True)
+
+
+class SleepsEveryTenth(gymnasium.Env):
+    observation_space = action_space = gymnasium.spaces.Discrete(2)
+    steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        return 0, {}
+
+    def step(self, action):
+        self.steps += 1
+        end = time.thread_time() + 0.0005
+        while time.thread_time() < end:
+            pass
+        if self.steps % 10 == 0:
+            time.sleep(0.02)
+        return 0, 0.0, False, False, {}
+
+
+def test_a_step_is_late_by_the_env_not_by_other_programs():
+    assert probe_env(SleepsEveryTenth).late_step_s > 0.02
+    context = multiprocessing.get_context("spawn")
+    spinners = [context.Process(target=_spin, daemon=True) for _ in range(4)]
+    for spinner in spinners:
+        spinner.start()
+    try:
+        settings = SyntheticSettings(step=Duration(1e-3, kind="busy"))
+        probe = probe_env(partial(SyntheticEnv, settings))
+    finally:
+        for spinner in spinners:
+            spinner.kill()
+            spinner.join()
+    assert probe.busy == 1.0
+    assert probe.late_step_s < 1.5 * probe.step_s
 
 
 def test_an_env_that_ends_its_process_is_told():
