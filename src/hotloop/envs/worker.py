@@ -25,7 +25,7 @@ from gymnasium.vector import AutoresetMode
 
 from hotloop.data.layout import leaves, tree_map
 from hotloop.data.shared import SharedBlock
-from hotloop.envs.channel import MESSAGE, Channel, Shape
+from hotloop.envs.channel import MESSAGE, Channel, Shape, slab_entry
 from hotloop.envs.group import EnvInfos
 from hotloop.envs.placement import Place, limit_threads
 from hotloop.envs.signals import Bell, spinner
@@ -239,7 +239,7 @@ class Worker:
     def _reset(
         self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
     ) -> None:
-        for slab in self.slabs:
+        for number, slab in enumerate(self.slabs):
             own = [
                 (row, seed)
                 for row, seed in zip(rows, seeds, strict=True)
@@ -252,6 +252,11 @@ class Worker:
                 told = slab.reset([r - slab.first for r, _ in own], [s for _, s in own], options)
             except Exception as error:
                 self._fail([row for row, _ in own], error)
+            if slab.facts.is_vector and len(own) == slab.num_envs:
+                # At once, as it is stepped: a batch has no part of it.
+                whole = range(slab.first, slab.first + slab.num_envs)
+                self._publish(slab_entry(number), whole, slab.first, told)
+                continue
             for row, _ in own:
                 mine = [(k, info) for k, info in told if k == row - slab.first]
                 self._publish(row, (row,), slab.first, mine)
