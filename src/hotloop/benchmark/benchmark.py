@@ -20,7 +20,7 @@ from hotloop.loop.conduct import Block, Measurement, Request
 from hotloop.loop.loop import Loop
 
 # The steady state is measured in blocks of this length; a block is one sample of stage times.
-BLOCK_S = 0.2
+BLOCK_S = 0.1
 WARM_UP_SHARE = 0.3  # of the time, at most
 RECORDED_ITERATIONS = 2
 
