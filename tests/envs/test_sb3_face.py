@@ -243,6 +243,11 @@ def test_actions_for_other_than_all_envs():
     with pytest.raises(ShapeError, match="expected 2, one an env, got 3"):
         envs.step([1, 1, 0])
     envs.close()
+    alone = SubprocVecEnv([lambda: Teller(spaces.Box(-1, 1, (2,)))])
+    alone.reset()
+    with pytest.raises(ShapeError, match="expected 1, one an env, got 3"):
+        alone.step([1, 2, 3])
+    alone.close()
     dummy, theirs = DummyVecEnv([Teller] * 2), TheirDummyVecEnv([Teller] * 2)
     for each in (dummy, theirs):
         each.reset()

@@ -12,7 +12,7 @@ from hotloop.errors import TargetError
 
 
 class Facts:
-    """What a driver has to know of the envs that it does not hold."""
+    """What a vector env has to know of one of its envs, which may be in another process."""
 
     def __init__(
         self,
@@ -50,11 +50,13 @@ class Facts:
 
         Raises: TargetError.
         """
-        _expect_equal_spaces(
-            num,
-            (other.observation_space, other.action_space),
-            (self.observation_space, self.action_space),
-        )
+        for what in ("observation", "action"):
+            expected, got = (getattr(facts, f"{what}_space") for facts in (other, self))
+            if expected != got:
+                raise TargetError(
+                    f"vector env: {what} space of env {num}: expected env 0's, {expected}, got "
+                    f"{got}; envs of one vector env must be alike"
+                )
         for what in ("is_vector", "autoreset_mode", "reward_shape"):
             expected, got = getattr(other, what), getattr(self, what)
             if expected != got:
@@ -74,20 +76,3 @@ def facts_of(
     for num, env in enumerate(envs[1:], first + 1):
         Facts(env, autoreset_mode).expect_like(facts, num)
     return facts
-
-
-def _expect_equal_spaces(
-    num: int,
-    expected: tuple[spaces.Space[Any], spaces.Space[Any]],
-    got: tuple[spaces.Space[Any], spaces.Space[Any]],
-) -> None:
-    """Refuse an env whose observation or action space is not env 0's.
-
-    Raises: TargetError.
-    """
-    for what, space, other in zip(("observation", "action"), expected, got, strict=True):
-        if space != other:
-            raise TargetError(
-                f"vector env: {what} space of env {num}: expected env 0's, {space}, got {other}; "
-                "envs of one vector env must be alike"
-            )

@@ -31,8 +31,8 @@ class Request:
     iterations: how many are timed; seconds: or as many as start within this time; with both, what
     comes first.
     drain: iterations before them, under the same arm, that are not timed: what is still in
-    flight from the arm before comes out in these. drain_s: and as many as start within this time,
-    up to `MOST_DRAINED`: what the arm before left in the caches is gone then.
+    flight from the arm before comes out in these. drain_s: and as many as start within this time
+    and one more, up to `MOST_DRAINED`: what the arm before left in the caches is gone then.
     at_start: called before the drain; before_last_drained: before the last iteration of it;
     before: after it, before the first timed iteration. What other threads do meanwhile the first
     timed iteration is spared: where they run beside the loop, call nothing that takes long there.
@@ -113,9 +113,9 @@ class Conductor:
         self._now = board.clock.now_ns
         self._pressure = PressureGauge()
         self._queued = RunQueueGauge()
-        self._drain_left = 0  # iterations; one more while the time is not up
+        self._drain_left = 0  # iterations; stays at 2 while the time is not up
         self._drain_end = 0
-        self._opened = 0
+        self._opened = 0  # when the block's timing began
         self._iteration_start = 0
         self._deadline: int | None = None
         self._until: int | None = None
