@@ -24,9 +24,13 @@ def _nobody_looks(monkeypatch):
     monkeypatch.setattr("hotloop.envs.crew.LOOK_S", 600.0)
 
 
+def cell():
+    return memoryview(bytearray(8)).cast("q")
+
+
 @pytest.fixture
 def bell():
-    made = Bell(memoryview(bytearray(8)).cast("q"), open_bell())
+    made = Bell(cell(), cell(), open_bell())
     yield made
     made.close()
     made.close()
@@ -77,7 +81,7 @@ def test_tiny_steps_beside_a_busy_process(third_process):
 @pytest.mark.parametrize("spin", [lambda: signals.not_at_all, Looks], ids=["asleep", "looking"])
 def test_tiny_steps_however_they_wait(spin, monkeypatch):
     """Forked workers wait alike: without a look before sleeping, each step needs every bell."""
-    monkeypatch.setattr(signals, "MOST_S", 1e-5)
+    monkeypatch.setattr(signals, "MOST_NS", 10_000)
     for module in ("crew", "worker"):
         monkeypatch.setattr(f"hotloop.envs.{module}.spinner", lambda *_: spin())
     tiny_steps(1_000, context="fork")
@@ -96,10 +100,10 @@ def test_without_eventfd_a_pipe_rings(monkeypatch):
 def test_a_full_pipe_does_not_stop_the_ringer(monkeypatch):
     monkeypatch.delattr(os, "eventfd")
     monkeypatch.setattr(signals, "ORDERED", False)
-    full = Bell(memoryview(bytearray(8)).cast("q"), open_bell())
+    full = Bell(cell(), cell(), open_bell())
     for _ in range(20_000):
         full.ring()
-    assert full.wait(lambda: True, lambda due: due()) == []
+    assert full.wait(lambda: True, signals.not_at_all) == []
     full.close()
 
 
@@ -140,84 +144,114 @@ def test_nobody_looks_on_where_processes_share_cores(monkeypatch):
 
 
 class World:
-    """A clock that goes on by `look_s` with every look; what is awaited comes at `due_s`."""
+    """A clock that goes on by `look_us` with every look; what is awaited is told at `told_us`."""
 
-    def __init__(self, look_s=1e-6):
-        self.now, self.look_s, self.due_s, self.looks = 0.0, look_s, 0.0, 0
+    def __init__(self, look_us=1):
+        self.now_us, self.look_us, self.told_us, self.looks = 0, look_us, 0, 0
+        self.given_us = 0  # for so long whoever has the core next keeps it
+        self.told_ns = cell()
 
-    def clock(self):
-        return self.now
+    def clock_ns(self):
+        return 1000 * self.now_us
 
-    def wait(self, spin, after_s):
+    def give(self):
+        self.now_us += self.given_us
+
+    def wait(self, spin, after_us):
         """Wait once; returns whether it came while looking, and how many looks there were."""
-        self.due_s, self.looks = self.now + after_s, 0
-        return spin(self.is_due), self.looks
+        self.told_us, self.looks = self.now_us + after_us, 0
+        self.told_ns[0] = 1000 * self.told_us
+        return spin(self.is_due, self.told_ns), self.looks
 
     def is_due(self):
         self.looks += 1
-        self.now += self.look_s
-        return self.now >= self.due_s
+        self.now_us += self.look_us
+        return self.now_us >= self.told_us
+
+
+def skips(world, looks, waits):
+    """Whether none of so many waits looks more than once."""
+    return all(world.wait(looks, 100)[1] == 1 for _ in range(waits))
 
 
 def test_looks_go_on_where_they_pay_off():
     world = World()
-    looks = Looks(world.clock)
-    assert all(world.wait(looks, 300e-6)[0] for _ in range(1000))
-    came, seen = world.wait(looks, 50e-3)
+    looks = Looks(world.clock_ns)
+    assert all(world.wait(looks, 300)[0] for _ in range(1000))
+    came, seen = world.wait(looks, 50_000)
     assert not came
-    assert seen * world.look_s < 5 * 300e-6, "and no longer than they usually have to"
-    assert world.wait(looks, 300e-6)[0]
+    assert seen * world.look_us < 5 * 300, "and no longer than they usually have to"
+    assert world.wait(looks, 300)[0]
 
 
 def test_looks_in_vain_come_to_an_end_and_are_tried_again_ever_more_rarely():
     world = World()
-    looks = Looks(world.clock)
-    looked = [world.wait(looks, 1.0)[1] > 1 for _ in range(20_000)]
+    looks = Looks(world.clock_ns)
+    looked = [world.wait(looks, 1_000_000)[1] > 1 for _ in range(20_000)]
     assert all(looked[: signals.PATIENCE])
     assert 4 < sum(looked) < 60
     assert sum(looked[10_000:]) < sum(looked[:10_000])
     for _ in range(2 * signals.LONGEST_PAUSE):
-        world.wait(looks, 10e-6)
-    assert world.wait(looks, 10e-6)[1] > 1, "until they pay off again"
+        world.wait(looks, 10)
+    assert world.wait(looks, 10)[1] > 1, "until they pay off again"
 
 
 def test_who_loses_the_core_while_looking_sleeps_at_once():
     world = World()
-    looks = Looks(world.clock)
-    world.look_s = signals.TAKEN_S  # another program has the core between any two looks
-    world.wait(looks, 1.0)
-    world.look_s = 1e-6
-    assert [world.wait(looks, 100e-6)[1] for _ in range(signals.PAUSE)] == [1] * signals.PAUSE
-    assert world.wait(looks, 100e-6)[0]
+    looks = Looks(world.clock_ns)
+    world.look_us = signals.TAKEN_NS // 1000  # another program has the core between any two looks
+    world.wait(looks, 1_000_000)
+    world.look_us = 1
+    assert skips(world, looks, signals.PAUSE)
+    assert world.wait(looks, 100)[0]
 
 
-def test_who_gives_the_core_to_another_program_sleeps_at_once():
+def test_who_gives_the_core_away_goes_on_where_what_comes_is_seen_on_time():
+    """A step of ours may take longer than another program's time slice."""
     world = World()
+    looks = Looks(world.clock_ns, rest=world.give)
+    for step_us in (50, 300, 3000):
+        world.given_us = step_us  # a worker of ours, until it tells that it is done
+        assert all(world.wait(looks, step_us)[0] for _ in range(100)), step_us
 
-    def give():
-        world.now += world.given_s
 
-    looks = Looks(world.clock, rest=give)
-    world.given_s = 50e-6  # one of ours, for the length of a cheap step
-    assert all(world.wait(looks, 300e-6)[0] for _ in range(100))
-    world.given_s = 3e-3  # a time slice
-    world.wait(looks, 1.0)
-    assert [world.wait(looks, 100e-6)[1] for _ in range(signals.PAUSE)] == [1] * signals.PAUSE
+def test_who_sees_late_what_came_sleeps_at_once_and_tries_ever_more_rarely():
+    world = World()
+    looks = Looks(world.clock_ns, rest=world.give)
+    world.given_us = 3000  # a time slice of another program
+    assert world.wait(looks, 100)[0], "it came, but long ago"
+    assert skips(world, looks, signals.PAUSE)
+    world.wait(looks, 100)
+    assert skips(world, looks, 2 * signals.PAUSE)
+    world.given_us = 0
+    assert all(world.wait(looks, 100)[1] > 1 for _ in range(10)), "on time by good luck"
+    world.given_us = 3000
+    world.wait(looks, 100)
+    assert skips(world, looks, 3 * signals.PAUSE), "which makes it no more often"
+    world.given_us = 0
+    for _ in range(2000):
+        world.wait(looks, 100)
+    world.given_us = 3000
+    world.wait(looks, 100)
+    assert skips(world, looks, signals.PAUSE)
+    world.given_us = 0
+    assert world.wait(looks, 100)[1] > 1, "while a long time alone does"
 
 
 def test_who_shares_its_core_with_another_program_says_so_until_looks_pay_off_again():
     world, told = World(), []
-    looks = Looks(world.clock, on_neighbour=told.append)
-    world.wait(looks, 100e-6)
+    looks = Looks(world.clock_ns, on_neighbour=told.append)
+    world.wait(looks, 100)
     for _ in range(2):
-        world.look_s = signals.TAKEN_S
-        while world.wait(looks, 1.0)[1] == 1:
+        world.look_us = signals.TAKEN_NS // 1000
+        while world.wait(looks, 1_000_000)[1] == 1:
             pass
-        world.look_s = 1e-6
-        while not world.wait(looks, 100e-6)[0]:
+        world.look_us = 1
+        while not world.wait(looks, 100)[0]:
             pass
+        world.wait(looks, 100)  # what a look saw is judged at the next wait
     for _ in range(signals.PATIENCE + 1):
-        world.wait(looks, 1.0)
+        world.wait(looks, 1_000_000)
     assert told == [False, True, False, True], "and looks in vain say nothing of others"
 
 
@@ -236,24 +270,28 @@ def test_a_ring_of_entries_wraps_around():
     envs.close()
 
 
+def worker_cells(end):
+    return end.posted, end.asleep, end.told_ns, end.finished, end.stepped, end.messages
+
+
 def test_cells_and_rings_of_many_workers_are_apart():
     layout = Layout.of(spaces.Box(0, 1, (3,), np.float32))
     shape = Shape(200, 200, layout, Layout.of(spaces.Discrete(2)), ())
     channel = Channel(shape)
     other = Channel(shape, SharedBlock(channel.block.nbytes, fd=os.dup(channel.block.fd)))
     for number, end in enumerate(channel.ends):
-        for k, cell in enumerate((end.posted, end.asleep, end.finished, end.stepped, end.messages)):
-            cell[0] = number * 10 + k
+        for k, own in enumerate(worker_cells(end)):
+            own[0] = number * 10 + k
         end.to_do[0], end.to_do[shape.entries - 1] = number, MESSAGE
         end.done[0], end.done[shape.entries - 1] = -number, number
-    channel.driver_asleep[0], channel.wanted[0] = 77, 78
+    channel.driver_asleep[0], channel.driver_told_ns[0], channel.wanted[0] = 77, 78, 79
     channel.table.obs[:] = 5
     for number, end in enumerate(other.ends):
-        cells = (end.posted, end.asleep, end.finished, end.stepped, end.messages)
-        assert [cell[0] for cell in cells] == [number * 10 + k for k in range(5)]
+        assert [own[0] for own in worker_cells(end)] == [number * 10 + k for k in range(6)]
         assert (end.to_do[0], end.to_do[shape.entries - 1]) == (number, MESSAGE)
         assert (end.done[0], end.done[shape.entries - 1]) == (-number, number)
-    assert (other.driver_asleep[0], other.wanted[0]) == (77, 78)
+    driver = (other.driver_asleep, other.driver_told_ns, other.wanted)
+    assert [own[0] for own in driver] == [77, 78, 79]
     assert (other.table.obs == 5).all()
     assert not other.table.reward.any()
     channel.close()

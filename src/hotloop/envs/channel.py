@@ -16,8 +16,8 @@ from hotloop.envs.vector import Table
 
 MESSAGE = -(2**31)  # the entry that says: read your connection
 _LINE_BYTES = 64  # each counter has a cache line of its own
-_DRIVER_CELLS = 2
-_WORKER_CELLS = 5
+_DRIVER_CELLS = 3
+_WORKER_CELLS = 6
 
 
 def slab_entry(slab: int) -> int:
@@ -72,9 +72,9 @@ class Channel:
         self.table = Table(shape.observation, obs, reward, ended, cut)
         self.actions: Tree = actions[0]  # in the space's types
         self.wide_actions: Tree = actions[-1]  # with float64 for floats
-        # Whether the driver sleeps until its bell rings; from which sum of `stepped` on it wants to
-        # be woken.
-        self.driver_asleep, self.wanted = self._cell(0), self._cell(1)
+        # Whether the driver sleeps until its bell rings, and when it was last told something; from
+        # which sum of `stepped` on it wants to be woken.
+        self.driver_asleep, self.driver_told_ns, self.wanted = map(self._cell, range(3))
         self.ends = [self._end(worker) for worker in range(workers)]
 
     def close(self) -> None:
@@ -84,12 +84,12 @@ class Channel:
     def _end(self, worker: int) -> "End":
         first = _DRIVER_CELLS + worker * _WORKER_CELLS
         entries, at = self.shape.entries, 2 * worker * self.shape.entries
-        posted, asleep, finished, stepped, messages = (
+        posted, asleep, told_ns, finished, stepped, messages = (
             self._cell(first + k) for k in range(_WORKER_CELLS)
         )
         to_do = self._rings[at : at + entries]
         done = self._rings[at + entries : at + 2 * entries]
-        return End(posted, asleep, finished, stepped, messages, to_do, done)
+        return End(posted, asleep, told_ns, finished, stepped, messages, to_do, done)
 
     def _cell(self, number: int) -> memoryview:
         at = number * _LINE_BYTES // 8
@@ -102,6 +102,7 @@ class End:
 
     posted: memoryview  # entries ever put into `to_do`, by the driver
     asleep: memoryview  # whether the worker sleeps until its bell rings
+    told_ns: memoryview  # when it was last told something, by the driver
     finished: memoryview  # entries ever put into `done`, by the worker
     stepped: memoryview  # envs that these stand for
     messages: memoryview  # messages ever sent through the connection, by the worker

@@ -147,7 +147,7 @@ class Crew:
             self._launch(member)
         told = [self._first_facts(member) for member in self.members]
         self._give_rows(told)
-        self.bell = Bell(self.channel.driver_asleep, open_bell())
+        self.bell = Bell(self.channel.driver_asleep, self.channel.driver_told_ns, open_bell())
         self.spin = spinner(whole_cores(), settings.num_workers + 1)
         for member in self.members:
             self._attach(member)
@@ -225,7 +225,7 @@ class Crew:
 
     def _attach(self, member: Member) -> None:
         """Give a worker the memory and the bells."""
-        member.bell = Bell(member.end.asleep, open_bell())
+        member.bell = Bell(member.end.asleep, member.end.told_ns, open_bell())
         connection, pid = member.connection, member.process.pid
         attachment = Attachment(
             self.channel.shape, member.firsts, whole_cores(), member.posted, member.finished
@@ -244,6 +244,7 @@ class Crew:
         for entry in entries:
             ring[member.posted % room] = entry
             member.posted += 1
+        member.bell.tell_time()
         member.end.posted[0] = member.posted
         if self.settings.timeout_s is not None:
             member.heard_s = time.monotonic()
@@ -336,7 +337,7 @@ class Crew:
         Returns early to look for workers that hang, and after `limit_s` seconds.
         """
         ended: list[Member] = []
-        if not (is_due() or self.spin(is_due)):
+        if not (is_due() or self.spin(is_due, self.bell.told_ns)):
             ended = self._sleep(is_due, limit_s)
         if time.monotonic() > self.look_s:
             ended += [member for member in self.dead() if member not in ended]

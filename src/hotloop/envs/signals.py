@@ -15,12 +15,15 @@ import time
 from collections.abc import Callable, Sequence
 
 # Look for so long at the most: longer than a step of most env groups that are worth the look.
-MOST_S = 1e-3
+MOST_NS = 1_000_000
+# And where the core is given away between looks, which then take nothing from anybody.
+MOST_SHARED_NS = 5_000_000
 # And at the least: about what it takes to fall asleep and be woken.
-LEAST_S = 20e-6
+LEAST_NS = 20_000
 # So long between two looks at the clock: the core was taken away meanwhile.
-TAKEN_S = 200e-6
-SLICE_S = 1e-3  # and so long where the core was given away: not to one of ours
+TAKEN_NS = 200_000
+# What came was seen so long after: another had the core. A sleeper would have been woken.
+LATE_NS = 300_000
 PATIENCE = 4  # looks in vain, in a row, until some waits do without
 PAUSE, LONGEST_PAUSE = 64, 4096  # so many waits
 _LOOKS = 20  # between two looks at the clock
@@ -28,19 +31,29 @@ _RING = (1).to_bytes(8, "little")
 # A flag and the data before it are seen in the order written only there; elsewhere system calls,
 # which order everything, come before and after each.
 ORDERED = platform.machine().lower() in ("x86_64", "amd64", "i686")
-Spin = Callable[[Callable[[], bool]], bool]  # looks before sleeping; whether it came
+# Looks before sleeping: given what is awaited, and the cell that says when that was told; returns
+# whether it came.
+Spin = Callable[[Callable[[], bool], memoryview], bool]
 
 
 class Bell:
-    """Wakes one sleeping process; `asleep` is a shared cell that says whether it sleeps.
+    """Wakes one sleeping process.
 
+    asleep, told_ns: shared cells; whether it sleeps, and when it was last told something.
     descriptors: where to read and where to write; the same one for Linux's eventfd.
     """
 
-    def __init__(self, asleep: memoryview, descriptors: tuple[int, int]) -> None:
+    def __init__(
+        self, asleep: memoryview, told_ns: memoryview, descriptors: tuple[int, int]
+    ) -> None:
         self._asleep = asleep
+        self.told_ns = told_ns
         self.descriptors = descriptors
         self._fence = threading.Lock()
+
+    def tell_time(self) -> None:
+        """Note the time; to be called before what is awaited is written."""
+        self.told_ns[0] = time.monotonic_ns()
 
     def ring(self) -> None:
         """Wake the sleeper if it sleeps. What was written before is visible to it."""
@@ -68,7 +81,7 @@ class Bell:
 
         An empty list also stands for a timeout: look again.
         """
-        if is_due() or spin(is_due):
+        if is_due() or spin(is_due, self.told_ns):
             return []
         poll = select.poll()
         poll.register(self.descriptors[0], select.POLLIN)
@@ -129,7 +142,7 @@ def spinner(
     return Looks(rest=rest, on_neighbour=on_neighbour)
 
 
-def not_at_all(is_due: Callable[[], bool]) -> bool:
+def not_at_all(is_due: Callable[[], bool], told_ns: memoryview) -> bool:  # noqa: ARG001
     """Look once."""
     return is_due()
 
@@ -138,62 +151,70 @@ class Looks:
     """Looks again and again before sleeping, for as long as that has paid off lately.
 
     A change that comes while one looks is seen within a microsecond; a sleeper has to be woken.
-    But who looks on while what it waits for needs the core, or while another program does, delays
-    it. So after some looks in vain, or when the core was taken in their midst, it sleeps at once
-    for a number of waits, more of them each time.
+    But who looks on while another program has the core sees it late, where a sleeper is woken at
+    once. So after a late look, and after some in vain, it sleeps at once for a number of waits,
+    more of them each time; looks that pay off make that number smaller again, little by little.
 
-    rest: called before each look where processes share cores, to give the core to whoever has work.
-    Of these that is one of ours, for the length of a cheap step; another program would keep it for
-    a whole time slice, and is noticed by that.
+    rest: called before each look where processes share cores, to give the core to whoever has work:
+    one of ours, or another program, which keeps it for a whole time slice.
     on_neighbour: told False when another program had the core, True when looks pay off again.
     """
 
     def __init__(
         self,
-        clock: Callable[[], float] = time.perf_counter,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
         rest: Callable[[], None] | None = None,
         on_neighbour: Callable[[bool], None] = lambda _alone: None,
     ) -> None:
-        self._clock = clock  # s
+        self._clock_ns = clock_ns
         self._rest = rest
         self._on_neighbour = on_neighbour
         self._alone = True
-        self._usual_s = MOST_S / 4  # what looks that paid off took, lately
-        self._limit_s = MOST_S
+        self._most_ns = MOST_SHARED_NS if rest else MOST_NS
+        self._usual_ns = self._most_ns // 4  # what looks that paid off took, lately
+        self._limit_ns = self._most_ns
+        # When looks that paid off began, when what they saw was told, and when they saw it.
+        self._seen: tuple[int, int, int] | None = None
         self._in_vain = 0  # looks in a row
         self._to_skip = 0  # waits that are not to look
         self._pause = PAUSE
 
-    def __call__(self, is_due: Callable[[], bool]) -> bool:
+    def __call__(self, is_due: Callable[[], bool], told_ns: memoryview) -> bool:
         """Whether it came while looking."""
+        if self._seen is not None:
+            self._judge(*self._seen)
         if self._to_skip:
             self._to_skip -= 1
             return is_due()
-        start = last = self._clock()
+        clock, rest = self._clock_ns, self._rest
+        start = last = clock()
         while True:
-            for _ in range(1 if self._rest else _LOOKS):
-                if self._rest:
-                    self._rest()
+            for _ in range(1 if rest else _LOOKS):
+                if rest:
+                    rest()
                 if is_due():
-                    self._succeed(self._clock() - start)
+                    # What that says of looks is judged at the next wait: now there is work to do.
+                    self._seen = start, told_ns[0], clock()
                     return True
-            now = self._clock()
-            if now - last > (SLICE_S if self._rest else TAKEN_S):
+            now = clock()
+            if now - last > TAKEN_NS and not rest:
                 self._lose()
                 return is_due()
-            if now - start > self._limit_s:
+            if now - start > self._limit_ns:
                 self._fail()
                 return False
             last = now
 
-    def _succeed(self, took_s: float) -> None:
-        if self._rest and took_s > SLICE_S:
+    def _judge(self, start_ns: int, told_ns: int, seen_ns: int) -> None:
+        """Whether it paid off to look until what came was seen."""
+        self._seen = None
+        if seen_ns - told_ns > LATE_NS:
             self._lose()
             return
         self._say(alone=True)
-        self._usual_s += (took_s - self._usual_s) / 8
-        self._limit_s = min(max(4 * self._usual_s, LEAST_S), MOST_S)
-        self._in_vain, self._pause = 0, PAUSE
+        self._usual_ns += (seen_ns - start_ns - self._usual_ns) // 8
+        self._limit_ns = min(max(4 * self._usual_ns, LEAST_NS), self._most_ns)
+        self._in_vain, self._pause = 0, max(PAUSE, self._pause - self._pause // 64)
 
     def _fail(self) -> None:
         self._in_vain += 1
@@ -212,4 +233,4 @@ class Looks:
 
     def _pause_now(self) -> None:
         self._to_skip, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
-        self._in_vain, self._limit_s = 0, MOST_S
+        self._in_vain, self._limit_ns = 0, self._most_ns

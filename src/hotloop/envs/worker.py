@@ -125,8 +125,8 @@ class Worker:
         bells = [recv_handle(connection) for _ in range(4)]
         self.channel = channel = Channel(attach.shape, SharedBlock.receive(connection))
         self.end = channel.ends[number]
-        self.bell = Bell(self.end.asleep, (bells[0], bells[1]))
-        self.driver_bell = Bell(channel.driver_asleep, (bells[2], bells[3]))
+        self.bell = Bell(self.end.asleep, self.end.told_ns, (bells[0], bells[1]))
+        self.driver_bell = Bell(channel.driver_asleep, channel.driver_told_ns, (bells[2], bells[3]))
         self.spin = spinner(attach.cores, attach.shape.num_workers + 1, place.keep_to_it)
         self.given: dict[int, Any] = {}  # actions that came in a message, by row
         # A restarted worker goes on where the counts stand.
@@ -195,6 +195,7 @@ class Worker:
         end = self.end
         end.done[self.tail % self.channel.shape.entries] = entry
         self.tail += 1
+        self.driver_bell.tell_time()
         # In this order: a driver that wakes by the sum of `stepped` finds the entries themselves.
         end.finished[0] = self.tail
         end.stepped[0] += len(rows)
@@ -286,6 +287,7 @@ class Worker:
 
     def _send(self, data: bytes) -> None:
         self.connection.send_bytes(data)
+        self.driver_bell.tell_time()
         self.end.messages[0] += 1
 
 
