@@ -1,16 +1,20 @@
 """Infos merged by columns against Gymnasium's own rule, and taken apart again."""
 
+import pickle
 from collections import defaultdict
 from itertools import chain
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hotloop.data.layout import Layout
 from hotloop.envs import infos as infos_module
-from hotloop.envs.infos import concat_infos, merge_infos, split_infos, take_infos
+from hotloop.envs.infos import Columns, concat_infos, merge_infos, split_infos, take_infos
+from hotloop.envs.vector import Table
 from hotloop.errors import ShapeError
 
 
@@ -302,3 +306,80 @@ def test_taken_and_joined_arrays_are_copies():
     for other in (take_infos(infos, np.array([0, 1])), concat_infos([(2, infos)])):
         assert not np.shares_memory(other["x"], infos["x"])
         assert not np.shares_memory(other["_x"], infos["_x"])
+
+
+# --- columns on their way from a vector env ------------------------------------------------------
+
+
+@loose
+@given(some_infos)
+def test_columns_are_pickled_as_they_are(infos):
+    columns = Columns.of(merge_infos(len(infos), list(enumerate(infos))), len(infos))
+    back = pickle.loads(pickle.dumps(columns))
+    assert back.num_envs == len(infos)
+    assert_same(back.infos, columns.infos)
+    for column in back.infos.values():
+        if isinstance(column, np.ndarray):
+            assert column.flags.writeable
+            assert column.flags.aligned
+
+
+def told(sizes, tell):
+    """A table with a row for each env, whose vector envs told something."""
+    table = Table.empty(Layout.of(spaces.Discrete(2)), sum(sizes), ())
+    for number, size in enumerate(sizes):
+        table.tell(sum(sizes[:number]), tell(number, size))
+    return table
+
+
+@loose
+@given(st.lists(some_infos, min_size=1, max_size=4), st.data())
+def test_columns_are_taken_as_if_each_env_had_told_its_own(parts, data):
+    sizes = [len(part) for part in parts]
+    merged = [merge_infos(len(part), list(enumerate(part))) for part in parts]
+    of_rows = data.draw(st.sets(st.sampled_from(range(len(parts)))))  # told as rows all the same
+
+    def as_columns(number, size):
+        if number in of_rows:
+            return list(enumerate(parts[number]))
+        return [(0, Columns.of(merged[number], size))] if merged[number] else []
+
+    table = told(sizes, as_columns)
+    plain = told(
+        sizes, lambda number, _: list(enumerate(split_infos(merged[number], sizes[number])))
+    )
+    firsts = [sum(sizes[:number]) for number in range(len(parts))]
+    slabs = [list(range(first, first + size)) for first, size in zip(firsts, sizes, strict=True)]
+    whole = list(chain(*data.draw(st.permutations(slabs))))
+    batches = data.draw(
+        st.sampled_from([whole, data.draw(st.permutations(whole))]).flatmap(
+            lambda rows: st.integers(0, len(rows)).map(lambda at: (rows[:at], rows[at:]))
+        )
+    )
+    for rows in map(np.array, (batch for batch in batches if batch)):
+        if data.draw(st.booleans()):
+            got, expected = table.take_infos(rows), plain.take_infos(rows)
+            assert set(got) == set(expected)
+            assert_same(in_order(got), in_order(expected))
+        else:
+            for (row, got), (other, expected) in zip(
+                [pair for pair in table.take_told(rows) if pair[1]],
+                [pair for pair in plain.take_told(rows) if pair[1]],
+                strict=True,
+            ):
+                assert row == other
+                assert_same(in_order(got), in_order(expected))
+    everyone = np.arange(sum(sizes))
+    assert table.take_infos(everyone) == {}, "what was taken is gone"
+
+
+def test_a_column_that_has_not_one_row_an_env_is_refused_where_it_was_told():
+    for infos in ({"x": np.zeros(2)}, {"deep": {"x": np.zeros(2)}}):
+        with pytest.raises(ShapeError, match=r"infos\['x'\]: expected an array with 3 rows"):
+            Columns.of(infos, 3)
+
+
+def test_a_key_that_no_env_has_is_left_out():
+    nobody = {"x": np.zeros(2), "_x": np.zeros(2, np.bool_)}
+    assert concat_infos([(2, nobody)]) == {}
+    assert concat_infos([(2, nobody), (1, {})]) == {}

@@ -12,8 +12,7 @@ from gymnasium.vector import AutoresetMode
 
 from hotloop.data.layout import Tree, tree_map
 from hotloop.envs.actions import Given
-from hotloop.envs.group import EnvInfos
-from hotloop.envs.infos import concat_infos
+from hotloop.envs.infos import AnyInfos, concat_infos
 from hotloop.envs.serial import SerialVectorEnv
 from hotloop.envs.slab import Slab, VectorSlab, expect_whole_slabs, make_slabs
 from hotloop.envs.vector import Batch, Rows, Table, VectorEnv, as_autoreset_mode
@@ -161,7 +160,7 @@ class CarrierVectorEnv(VectorEnv):
             raise first
 
 
-def _step(slab: Slab, actions: Tree, own: Rows) -> EnvInfos:
+def _step(slab: Slab, actions: Tree, own: Rows) -> AnyInfos:
     """One step of a slab, whose rows stand at `own` among the actions."""
     if type(actions) is Given:
         return slab.step_given(None, [actions[k] for k in own.tolist()])

@@ -6,6 +6,7 @@ clash with masks, values that are sometimes dicts, errors) is left to Gymnasium'
 """
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -19,6 +20,66 @@ Infos = dict[str, Any]
 Pair = tuple[int, dict[str, Any]]
 Mask = NDArray[np.bool_]
 Piece = tuple[int, int, Any, Mask | None]  # first env, number of envs, column, mask
+Form = tuple[str, tuple[int, ...]]  # a column's type and shape
+_ALIGNED_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Infos of `num_envs` neighbours as their vector env gave them.
+
+    They stand for what each of its envs told, and stay columns on their way from a worker:
+    a step of 8 Ataris took 1.5 ms longer where they became a dict for each env and back.
+    """
+
+    num_envs: int
+    infos: Infos
+
+    @classmethod
+    def of(cls, infos: Infos, num_envs: int) -> "Columns":
+        """Those of a vector env. Raises: ShapeError for a column that has not one row per env."""
+        _expect_columns(infos, num_envs)
+        return cls(num_envs, infos)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Array by array, pickling takes six times as long.
+        forms: list[Form | None] = []
+        parts: list[bytes] = []
+        others: list[Any] = []
+        for column in self.infos.values():
+            if isinstance(column, np.ndarray) and not column.dtype.hasobject:
+                forms.append((column.dtype.str, column.shape))
+                data = column.tobytes()
+                parts += [data, bytes(-len(data) % _ALIGNED_BYTES)]
+            else:
+                forms.append(None)
+                others.append(column)
+        return _unpickled, (self.num_envs, list(self.infos), forms, bytearray().join(parts), others)
+
+
+def _unpickled(
+    num_envs: int,
+    keys: list[str],
+    forms: list["Form | None"],
+    data: bytearray,
+    others: list[Any],
+) -> Columns:
+    infos: Infos = {}
+    rest, at = iter(others), 0
+    for key, form in zip(keys, forms, strict=True):
+        if form is None:
+            infos[key] = next(rest)
+            continue
+        kind, shape = form
+        infos[key] = column = np.ndarray(shape, kind, data, at)
+        at += column.nbytes + -column.nbytes % _ALIGNED_BYTES
+    return Columns(num_envs, infos)
+
+
+# What rows told, in the order told: a row with its info, or the first row of a vector env with its
+# columns.
+AnyInfo = tuple[int, dict[str, Any] | Columns]
+AnyInfos = Sequence[AnyInfo]
 
 # A column of one of these types is the same whether filled at once or value by value.
 _SIZED = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64"
@@ -101,9 +162,11 @@ def concat_infos(parts: Sequence[tuple[int, Infos]]) -> Infos:
     """Infos of vector envs side by side, from (number of envs, infos) parts, in their order.
 
     Equal to merging the infos of all the envs, as far as the parts still tell them: every key of
-    the result has a mask.
+    the result has a mask, and one that no env has is left out.
     """
     total = sum(count for count, _ in parts)
+    if len(parts) == 1 and (copied := _copied(total, parts[0][1])) is not None:
+        return copied
     found: dict[str, list[Piece]] = {}
     start = 0
     for count, infos in parts:
@@ -113,13 +176,27 @@ def concat_infos(parts: Sequence[tuple[int, Infos]]) -> Infos:
     joined: Infos = {}
     for key, pieces in found.items():
         if _alike(key, [column for _, _, column, _ in pieces]):
-            joined[key] = _join(total, pieces)
-            joined[f"_{key}"] = whole = np.zeros(total, np.bool_)
+            whole = np.zeros(total, np.bool_)
             for first, count, _, mask in pieces:
                 whole[first : first + count] = True if mask is None else mask
+            if whole.any():
+                joined[key], joined[f"_{key}"] = _join(total, pieces), whole
         else:
             joined.update(merge_infos(total, _pairs(key, pieces)))
     return joined
+
+
+def _copied(num_envs: int, infos: Infos) -> Infos | None:
+    """A copy in which every key has a mask; None where that is not all there is to do."""
+    copied: Infos = {}
+    for key, column, mask in _columns(infos, num_envs):
+        if isinstance(column, dict) or key == "final_obs":
+            return None
+        if mask is None:
+            copied[key], copied[f"_{key}"] = column.copy(), np.ones(num_envs, np.bool_)
+        elif mask.any():
+            copied[key], copied[f"_{key}"] = column.copy(), mask.copy()
+    return copied
 
 
 def _from_rows(num_envs: int, pairs: Sequence[Pair]) -> Infos | None:
@@ -224,6 +301,12 @@ def _columns(infos: Infos, num_envs: int | None) -> list[tuple[str, Any, Mask | 
     return columns
 
 
+def _expect_columns(infos: Infos, num_envs: int) -> None:
+    for _, column, _ in _columns(infos, num_envs):
+        if isinstance(column, dict):
+            _expect_columns(column, num_envs)
+
+
 def _expect_rows(key: str, column: Any, num_envs: int | None) -> None:
     is_array = isinstance(column, np.ndarray) and column.ndim > 0
     if is_array and num_envs in (None, len(column)):
@@ -264,6 +347,8 @@ def _join(total: int, pieces: list[Piece]) -> Any:
             parts += [(start - reached, {}), (count, column)]
             reached = start + count
         return concat_infos([*parts, (total - reached, {})])
+    if len(first) == total:
+        return first.copy()
     fill = None if first.dtype == object and first.ndim == 1 else 0
     joined = np.full((total, *first.shape[1:]), fill, first.dtype)
     for start, count, column, _ in pieces:

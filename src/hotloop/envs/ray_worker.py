@@ -18,7 +18,7 @@ from gymnasium.vector import AutoresetMode
 from hotloop.data.layout import Layout, Tree, leaves, tree_map
 from hotloop.envs.actions import Given
 from hotloop.envs.facts import Facts
-from hotloop.envs.group import EnvInfos
+from hotloop.envs.infos import AnyInfo, AnyInfos
 from hotloop.envs.placement import limit_threads
 from hotloop.envs.slab import Slab, make_slabs
 from hotloop.envs.vector import Table
@@ -60,7 +60,7 @@ class Outcome(NamedTuple):
     reward: Any
     terminated: Any
     truncated: Any
-    infos: EnvInfos  # the worker's rows
+    infos: AnyInfos  # the worker's rows
     failures: list[Failure]
 
 
@@ -105,7 +105,7 @@ class RayWorker:
         """Start an episode in some rows."""
         rows, seeds, options = pickle.loads(message)
         seed_of = dict(zip(rows, seeds, strict=True))
-        told: EnvInfos = []
+        told: list[AnyInfo] = []
         failures = []
         for slab in self._slabs:
             own = [row for row in rows if self._slab_of[row] is slab]
@@ -114,8 +114,7 @@ class RayWorker:
             within = [row - slab.first for row in own]
             try:
                 infos = slab.reset(within, [seed_of[row] for row in own], options)
-                # A vector env may tell of envs that were not reset as well.
-                told += [(slab.first + k, info) for k, info in infos if slab.first + k in seed_of]
+                told += [(slab.first + k, info) for k, info in infos]
             except Exception as error:
                 failures.append(Failure.of(own, error))
         return self._outcome(rows, told, failures)
@@ -123,7 +122,7 @@ class RayWorker:
     def step(self, message: bytes) -> Any:
         """One step of whole slabs and of single rows, with one action each, in that order."""
         slabs, rows, actions = pickle.loads(message)
-        told: EnvInfos = []
+        told: list[AnyInfo] = []
         failures = []
         every: list[int] = []
         for slab, row in [*((self._slabs[k], None) for k in slabs), *self._singles(rows)]:
@@ -170,7 +169,7 @@ class RayWorker:
     def _singles(self, rows: Sequence[int]) -> Iterator[tuple[Slab, int]]:
         return ((self._slab_of[row], row) for row in rows)
 
-    def _outcome(self, rows: list[int], told: EnvInfos, failures: list[Failure]) -> Any:
+    def _outcome(self, rows: list[int], told: AnyInfos, failures: list[Failure]) -> Any:
         table = self._table
         at = as_index(rows)
         outcome = Outcome(
@@ -222,7 +221,7 @@ def as_index(rows: list[int]) -> slice | list[int]:
     return slice(first, last + 1) if rows == list(range(first, last + 1)) else rows
 
 
-def _step(slab: Slab, row: int | None, actions: Tree, part: slice) -> EnvInfos:
+def _step(slab: Slab, row: int | None, actions: Tree, part: slice) -> AnyInfos:
     """Step a slab, or one row of it, with a part of the actions sent."""
     if type(actions) is Given:
         return slab.step_given(row, actions[part])

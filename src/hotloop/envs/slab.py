@@ -16,8 +16,8 @@ from gymnasium.vector import AutoresetMode
 from hotloop.data.layout import Layout, Tree, leaves, tree_map
 from hotloop.envs.actions import action_splitter
 from hotloop.envs.facts import Facts, facts_of
-from hotloop.envs.group import EnvGroup, EnvInfos, Results
-from hotloop.envs.infos import split_infos
+from hotloop.envs.group import EnvGroup, Results
+from hotloop.envs.infos import AnyInfo, AnyInfos, Columns, split_infos
 from hotloop.envs.vector import Rows, Table
 from hotloop.errors import StateError, TargetError
 
@@ -33,19 +33,19 @@ class Slab(ABC):
     @abstractmethod
     def reset(
         self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
-    ) -> EnvInfos:
+    ) -> AnyInfos:
         """Start an episode in these rows, counted within the slab; writes the table."""
 
     @abstractmethod
-    def step(self, actions: Tree) -> EnvInfos:
+    def step(self, actions: Tree) -> AnyInfos:
         """One step of all, with a batch of actions; writes the table."""
 
     @abstractmethod
-    def step_one(self, row: int, actions: Tree) -> EnvInfos:
+    def step_one(self, row: int, actions: Tree) -> AnyInfos:
         """One step of one row, with the batch of actions that all have; writes the table."""
 
     @abstractmethod
-    def step_given(self, row: int | None, actions: Sequence[Any]) -> EnvInfos:
+    def step_given(self, row: int | None, actions: Sequence[Any]) -> AnyInfos:
         """One step of all, or of one row, with actions as they are; writes the table."""
 
     @abstractmethod
@@ -89,23 +89,23 @@ class GroupSlab(Slab):
 
     def reset(
         self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
-    ) -> EnvInfos:
+    ) -> AnyInfos:
         """See `Slab`."""
-        told: EnvInfos = []
+        told: list[AnyInfo] = []
         for row, seed in zip(rows, seeds, strict=True):
             told += self._write(row, self.group.reset([row], [seed], options))
         return told
 
-    def step(self, actions: Tree) -> EnvInfos:
+    def step(self, actions: Tree) -> AnyInfos:
         """See `Slab`."""
         return self._write(0, self.group.step(self._split(actions)))
 
-    def step_one(self, row: int, actions: Tree) -> EnvInfos:
+    def step_one(self, row: int, actions: Tree) -> AnyInfos:
         """See `Slab`."""
         (action,) = self._split(tree_map(lambda leaf: leaf[row : row + 1], actions))
         return self._write(row, self.group.step_one(row, action))
 
-    def step_given(self, row: int | None, actions: Sequence[Any]) -> EnvInfos:
+    def step_given(self, row: int | None, actions: Sequence[Any]) -> AnyInfos:
         """See `Slab`."""
         if row is None:
             return self._write(0, self.group.step(actions))
@@ -137,7 +137,7 @@ class GroupSlab(Slab):
         """See `Slab`."""
         self.group.close()
 
-    def _write(self, row: int, results: Results) -> EnvInfos:
+    def _write(self, row: int, results: Results) -> AnyInfos:
         self.table.write(self.first + row, results)
         return [(row + k, info) for k, info in results.infos] if row else results.infos
 
@@ -157,12 +157,12 @@ class VectorSlab(Slab):
             )
         self.facts = Facts(envs, mode)
         self._layout = Layout.of(envs.single_observation_space)
-        self._instead_of_steps: list[Callable[[], EnvInfos]] = []
+        self._instead_of_steps: list[Callable[[], AnyInfos]] = []
         self._lost = np.zeros(envs.num_envs, np.bool_)  # rows whose episode is to be reported cut
 
     def reset(
         self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
-    ) -> EnvInfos:
+    ) -> AnyInfos:
         """See `Slab`; seeds in a row are handed on as the first of them."""
         if len(rows) < self.num_envs:
             mask = np.zeros(self.num_envs, np.bool_)
@@ -176,9 +176,14 @@ class VectorSlab(Slab):
             self._instead_of_steps = []
         self._lost[list(rows)] = False
         nothing = np.zeros(self.num_envs, np.bool_)
-        return self._write(obs, np.zeros(self.num_envs), nothing, nothing, infos)
+        told = self._write(obs, np.zeros(self.num_envs), nothing, nothing, infos)
+        if not told or len(rows) == self.num_envs:
+            return told
+        # It may tell of envs that were not reset as well.
+        split = split_infos(infos, self.num_envs)
+        return [(row, split[row]) for row in rows if split[row]]
 
-    def step(self, actions: Tree) -> EnvInfos:
+    def step(self, actions: Tree) -> AnyInfos:
         """See `Slab`."""
         return self._step(tree_map(np.array, actions))
 
@@ -186,11 +191,11 @@ class VectorSlab(Slab):
         """One step of all, as the vector env gives it; the table stays as it is."""
         return self.envs.step(tree_map(np.array, actions))
 
-    def step_one(self, row: int, actions: Tree) -> EnvInfos:  # noqa: ARG002  # one of several slabs
+    def step_one(self, row: int, actions: Tree) -> AnyInfos:  # noqa: ARG002  # one of several slabs
         """Never called: the driver sends whole slabs."""
         raise AssertionError(f"row {row} of a vector env cannot be stepped alone")
 
-    def step_given(self, row: int | None, actions: Sequence[Any]) -> EnvInfos:  # noqa: ARG002
+    def step_given(self, row: int | None, actions: Sequence[Any]) -> AnyInfos:  # noqa: ARG002
         """See `Slab`; the driver gives whole slabs."""
         layout = Layout.of(self.envs.single_action_space)
         return self._step(layout.public(layout.stack(actions)))
@@ -203,7 +208,7 @@ class VectorSlab(Slab):
         self._lost[:] = True
         begin = partial(self._write_quiet, obs, infos)
         if self.facts.autoreset_mode == AutoresetMode.SAME_STEP:
-            self._instead_of_steps = [lambda: self._report_lost() + begin()]
+            self._instead_of_steps = [lambda: [*self._report_lost(), *begin()]]
         elif self.facts.autoreset_mode == AutoresetMode.NEXT_STEP:
             self._instead_of_steps = [self._report_lost, begin]
         else:
@@ -233,18 +238,18 @@ class VectorSlab(Slab):
         """See `Slab`."""
         self.envs.close()
 
-    def _step(self, batch: Tree) -> EnvInfos:
+    def _step(self, batch: Tree) -> AnyInfos:
         if self._instead_of_steps:
             return self._instead_of_steps.pop(0)()
         return self._write(*self.envs.step(batch))
 
-    def _report_lost(self) -> EnvInfos:
+    def _report_lost(self) -> AnyInfos:
         """A step that steps nothing: episodes are cut where they were last seen."""
         table, rows = self.table, range(self.first, self.first + self.num_envs)
         at = slice(rows.start, rows.stop)
         table.reward[at], table.terminated[at], table.truncated[at] = 0.0, False, self._lost
         lost = np.flatnonzero(self._lost).tolist()
-        told: EnvInfos = [(k, {"worker_restarted": True}) for k in lost]
+        told: list[AnyInfo] = [(k, {"worker_restarted": True}) for k in lost]
         if self.facts.autoreset_mode == AutoresetMode.SAME_STEP:
             told += [
                 (k, {"final_obs": table.layout.row(table.obs, rows[k]), "final_info": {}})
@@ -252,7 +257,7 @@ class VectorSlab(Slab):
             ]
         return told
 
-    def _write_quiet(self, obs: Tree, infos: dict[str, Any]) -> EnvInfos:
+    def _write_quiet(self, obs: Tree, infos: dict[str, Any]) -> AnyInfos:
         """The first observations of new episodes; in same-step mode the cut ones' flags stay."""
         flags = self.table.truncated[self.first : self.first + self.num_envs]
         same_step = self.facts.autoreset_mode == AutoresetMode.SAME_STEP
@@ -261,17 +266,14 @@ class VectorSlab(Slab):
 
     def _write(
         self, obs: Tree, reward: Any, terminated: Any, truncated: Any, infos: dict[str, Any]
-    ) -> EnvInfos:
+    ) -> AnyInfos:
         rows = slice(self.first, self.first + self.num_envs)
         table = self.table
         for out, leaf in zip(leaves(table.obs), self._layout.arrays(obs), strict=True):
             out[rows] = leaf
         table.reward[rows], table.terminated[rows] = reward, terminated
         table.truncated[rows] = truncated
-        if not infos:
-            return []
-        told = enumerate(split_infos(infos, self.num_envs))
-        return [(row, info) for row, info in told if info]
+        return [(0, Columns.of(infos, self.num_envs))] if infos else []
 
 
 def make_slabs(

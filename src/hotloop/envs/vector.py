@@ -5,9 +5,9 @@ it has; each env has one row in the engine's arrays, and a row that is ready is 
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, TypeVar
 
 import gymnasium
 import numpy as np
@@ -19,13 +19,16 @@ from hotloop.data.layout import Layout, Tree, leaves, stack_into, tree_map
 from hotloop.envs.actions import ActionCheck
 from hotloop.envs.facts import Facts
 from hotloop.envs.group import EnvInfos, Results
-from hotloop.envs.infos import merge_infos
+from hotloop.envs.infos import AnyInfos, Columns, Infos, concat_infos, merge_infos, split_infos
 from hotloop.errors import SettingError, ShapeError, StateError
 
 Array = NDArray[Any]
-Batch = tuple[Tree, Array, NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]
-Told = tuple[Tree, Array, NDArray[np.bool_], NDArray[np.bool_], EnvInfos]
+Flags = NDArray[np.bool_]
+Outcome = tuple[Tree, Array, Flags, Flags]  # observations, rewards, terminated, truncated
+Batch = tuple[Tree, Array, Flags, Flags, dict[str, Any]]
+Told = tuple[Tree, Array, Flags, Flags, EnvInfos]
 Rows = NDArray[np.int64]
+_Taken = TypeVar("_Taken")
 
 
 class Table:
@@ -46,6 +49,7 @@ class Table:
         self.truncated = truncated
         self._leaves = list(zip(layout.leaves, leaves(obs), strict=True))
         self._infos: dict[int, list[dict[str, Any]]] = {}
+        self._columns: dict[int, Columns] = {}  # of vector envs, by their first row
 
     @classmethod
     def empty(cls, layout: Layout, num_envs: int, reward_shape: tuple[int, ...]) -> "Table":
@@ -76,22 +80,68 @@ class Table:
         for (leaf, out), column in zip(self._leaves, columns, strict=True):
             stack_into(leaf, column, out[rows])
 
-    def tell(self, first: int, infos: EnvInfos) -> None:
+    def tell(self, first: int, infos: AnyInfos) -> None:
         """Keep infos, their rows counted from `first`, until they are handed out."""
-        for row, info in infos:
-            self._infos.setdefault(first + row, []).append(info)
+        for k, info in infos:
+            if isinstance(info, Columns):
+                if first + k in self._columns:
+                    self._split_columns()
+                self._columns[first + k] = info
+            else:
+                self._infos.setdefault(first + k, []).append(info)
 
-    def take_infos(self, rows: Rows) -> dict[str, Any]:
+    def take_infos(self, rows: Rows) -> Infos:
         """Gymnasium's infos of these rows, in this order."""
+        if self._columns and not self._infos:
+            parts = self._take_columns(rows)
+            if parts is not None:
+                return concat_infos(parts)
         return merge_infos(len(rows), self.take_told(rows))
 
     def take_told(self, rows: Rows) -> EnvInfos:
         """What these rows told, as it came; they count within `rows`."""
+        self._split_columns()
         if not self._infos:
             return []
         return [
             (k, info) for k, row in enumerate(rows.tolist()) for info in self._infos.pop(row, ())
         ]
+
+    def _take_columns(self, rows: Rows) -> list[tuple[int, Infos]] | None:
+        """The infos of vector envs side by side; None where rows have a part of one, or mixed."""
+        asked = rows.tolist()
+        parts: list[tuple[int, Infos]] = []
+        taken: list[int] = []
+        at = 0
+        while at < len(asked):
+            columns = self._columns.get(asked[at])
+            size = 1 if columns is None else columns.num_envs
+            if asked[at : at + size] != list(range(asked[at], asked[at] + size)):
+                return None
+            if columns is not None:
+                taken.append(asked[at])
+            parts.append((size, {} if columns is None else columns.infos))
+            at += size
+        if len(taken) < len(self._columns) and self._have_part(asked, taken):
+            return None
+        for first in taken:
+            del self._columns[first]
+        return parts
+
+    def _have_part(self, asked: list[int], taken: list[int]) -> bool:
+        """Whether rows are asked for of which columns stand that are not taken."""
+        left = {first: columns for first, columns in self._columns.items() if first not in taken}
+        return any(
+            not set(asked).isdisjoint(range(first, first + columns.num_envs))
+            for first, columns in left.items()
+        )
+
+    def _split_columns(self) -> None:
+        for first, columns in self._columns.items():
+            for k, info in enumerate(split_infos(columns.infos, columns.num_envs)):
+                if info:
+                    self._infos.setdefault(first + k, []).append(info)
+        self._columns.clear()
 
 
 class VectorEnv(gymnasium.vector.VectorEnv[Tree, Tree, Array]):
@@ -272,8 +322,8 @@ class VectorEnv(gymnasium.vector.VectorEnv[Tree, Tree, Array]):
 
         An env that was reset at once comes with `final_obs` and `final_info` first.
         """
-        _, batch = self._receive(env_ids)
-        return batch
+        _, told, results = self._receive(env_ids, self.table.take_told)
+        return *results, told
 
     # --- batches of those that are ready -------------------------------------------------------
 
@@ -318,18 +368,19 @@ class VectorEnv(gymnasium.vector.VectorEnv[Tree, Tree, Array]):
         env_ids: wait for these envs instead, and give them in this order.
         Raises: StateError if nothing, or not all of these, is under way; what an env raised.
         """
-        rows, (obs, reward, terminated, truncated, told) = self._receive(env_ids)
-        infos = merge_infos(len(rows), told)
+        rows, infos, results = self._receive(env_ids, self.table.take_infos)
         infos["env_id"] = rows.copy()
-        return obs, reward, terminated, truncated, infos
+        return *results, infos
 
-    def _receive(self, env_ids: Sequence[int] | Rows | None) -> tuple[Rows, Told]:
-        """The rows of a batch, and what came of them."""
+    def _receive(
+        self, env_ids: Sequence[int] | Rows | None, take: Callable[[Rows], _Taken]
+    ) -> tuple[Rows, _Taken, Outcome]:
+        """The rows of a batch, their infos as `take` takes them, and what else came of them."""
         self._refuse_closed()
         rows = self._next_batch() if env_ids is None else self._these(self._as_rows(env_ids))
         self._hand_out(rows)
         table = self.table
-        told = table.take_told(rows)
+        infos = take(rows)
         self._received = rows
         at: Any = rows
         is_split = self.splits > 1 and env_ids is None
@@ -339,13 +390,13 @@ class VectorEnv(gymnasium.vector.VectorEnv[Tree, Tree, Array]):
             obs = tree_map(lambda leaf: leaf[at], table.obs)
         else:
             obs = tree_map(lambda leaf: leaf[at].copy() if at is not rows else leaf[at], table.obs)
-        return rows, (
+        results = (
             self._public(obs),
             table.reward[at].copy(),
             table.terminated[at].copy(),
             table.truncated[at].copy(),
-            told,
         )
+        return rows, infos, results
 
     def poll(self, count: int, timeout_s: float | None = None) -> Rows:
         """The envs that are ready, after waiting for `count` of them or `timeout_s` seconds.

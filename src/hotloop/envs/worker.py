@@ -26,7 +26,7 @@ from gymnasium.vector import AutoresetMode
 from hotloop.data.layout import leaves, tree_map
 from hotloop.data.shared import SharedBlock
 from hotloop.envs.channel import MESSAGE, Channel, Shape, slab_entry
-from hotloop.envs.group import EnvInfos
+from hotloop.envs.infos import AnyInfos
 from hotloop.envs.placement import Place, limit_threads
 from hotloop.envs.signals import Bell, spinner
 from hotloop.envs.slab import Slab, make_slabs
@@ -164,7 +164,7 @@ class Worker:
         share = self.shares[-1 - entry] if entry < 0 else self.share_of[entry]
         slab = share.slab
         done = share.rows if entry < 0 else range(entry, entry + 1)
-        told: EnvInfos = []
+        told: AnyInfos = []
         try:
             if self.given and done[0] in self.given:
                 given = [self.given.pop(row) for row in done]
@@ -178,7 +178,7 @@ class Worker:
             self._fail(list(done), error)
         self._publish(entry, done, slab.first, told)
 
-    def _publish(self, entry: int, rows: Sequence[int], first: int, told: EnvInfos) -> None:
+    def _publish(self, entry: int, rows: Sequence[int], first: int, told: AnyInfos) -> None:
         """Say that rows are done: what they told goes ahead, the count comes last."""
         if told or self.objects:
             objects = [(leaf, row, out[row]) for leaf, out in self.objects for row in rows]
@@ -248,7 +248,7 @@ class Worker:
             ]
             if not own:
                 continue
-            told: EnvInfos = []
+            told: AnyInfos = []
             try:
                 told = slab.reset([r - slab.first for r, _ in own], [s for _, s in own], options)
             except Exception as error:
