@@ -2,9 +2,9 @@
 
 Every cell is one kind of env and a number of them. All systems of a cell are opened at once where
 they fit and take turns in random order, with the same random actions, so that a slow minute of the
-machine hits all of them; a cell of 256 envs opens them one by one in every round. What has threads
-of its own, the Atari envs' own vector env, is always opened alone. Figures are medians over rounds;
-ratios are medians of the rounds' own ratios, with a bootstrap interval.
+machine hits all of them; a cell of 256 envs opens them one by one in every round. Figures are
+medians over rounds; ratios are medians of the rounds' own ratios, with a bootstrap interval. What
+`limits` measures is no system: it is what any with worker processes can have.
 
     pip install -c constraints.txt 'hotloop[peers]'
     python benchmarks/vector_envs.py --markdown docs/benchmarks/vector_envs.md
@@ -28,6 +28,7 @@ import numpy as np
 import psutil
 
 import hotloop
+import limits
 from hotloop.envs.synthetic import Duration, SyntheticEnv, SyntheticSettings
 from tables import ratio_text, table, write_page
 
@@ -85,6 +86,7 @@ class Stepper:
     step: Callable[[int], object]
     close: Callable[[], object]
     note: str = ""
+    rate: Callable[[float], float] | None = None  # env steps/s, where not step by step
 
 
 def action_batches(kind: Kind, num_envs: int) -> list[np.ndarray]:
@@ -226,6 +228,17 @@ def carried(how: str, kind: Kind, num_envs: int, actions: Sequence[np.ndarray]) 
     return Stepper(step, envs.close)
 
 
+def apart(kind: Kind, num_envs: int, actions: Sequence[np.ndarray]) -> Stepper:
+    processes = limits.Apart(kind.make, num_envs, actions)
+    return Stepper(lambda _: None, processes.close, rate=processes.rate)
+
+
+def relay(kind: Kind, num_envs: int, actions: Sequence[np.ndarray]) -> Stepper:
+    assert kind.native is not None
+    other = limits.Relay(partial(kind.native, num_envs, num_envs), num_envs, (4, 84, 84))
+    return Stepper(lambda i: other.step(actions[i % ACTIONS]), other.close)
+
+
 def start_ray() -> None:
     import ray
 
@@ -234,6 +247,7 @@ def start_ray() -> None:
 
 
 OURS = ("serial", "process", "auto")
+OURS_NAMED = tuple(f"hotloop {name}" for name in OURS)
 Opener = Callable[[Kind, int, Sequence[np.ndarray]], Stepper]
 SYSTEMS: dict[str, Opener] = {
     **{f"hotloop {name}": partial(ours, name) for name in OURS},
@@ -249,16 +263,19 @@ SYSTEMS: dict[str, Opener] = {
     "Tianshou Ray": partial(tianshou_peer, "RayVectorEnv"),
     "TorchRL Parallel": torchrl_peer,
     "EnvPool": envpool_peer,
+    "limit: a process a core, apart": apart,
     "ALE": partial(native, False),
     "ALE, half batches": partial(native, True),
     "hotloop serial, of ALE": partial(carried, "serial"),
     "hotloop process, of ALE": partial(carried, "process"),
     "hotloop process, of ALE, half batches": partial(carried, "halves"),
+    "limit: relay of ALE": relay,
 }
+LIMITS = tuple(name for name in SYSTEMS if name.startswith("limit"))
 # Not envs in Python: not what "the best peer with Python envs" means.
 NATIVE = tuple(name for name in SYSTEMS if "ALE" in name)
 COMPILED = ("EnvPool", *NATIVE)
-NO_PEER = ("bare loop", "bare loop, unwrapped", *COMPILED, *(f"hotloop {name}" for name in OURS))
+NO_PEER = ("bare loop", "bare loop, unwrapped", *COMPILED, *OURS_NAMED, *LIMITS)
 # One process or actor an env: what more of them costs here to start, or takes of memory.
 MOST_ENVS = {"Tianshou Ray": 8, "TorchRL Parallel": 8}
 LARGE_TOTAL_BYTES = 64 * 500_000
@@ -272,8 +289,10 @@ def left_out(system: str, kind: Kind, num_envs: int) -> str | None:
         return "Atari, two envs and more"
     if num_envs > MOST_ENVS.get(system, num_envs):
         return f"one process an env: at most {MOST_ENVS[system]} here"
-    if system.startswith("bare") and kind.name != "CartPole-v1":
+    if (system.startswith("bare") or "apart" in system) and kind.name != "CartPole-v1":
         return "CartPole only"
+    if "apart" in system and num_envs < 8:
+        return "as many envs as cores and more"
     return None
 
 
@@ -304,8 +323,7 @@ def measure(kind: Kind, num_envs: int, rounds: int, seconds: float) -> Cell:
     actions = action_batches(kind, num_envs)
     rng = np.random.default_rng(num_envs)
     systems = [name for name in SYSTEMS if left_out(name, kind, num_envs) is None]
-    # Envs that step themselves on threads of their own have all cores only if they are alone.
-    at_once = [name for name in systems if num_envs <= 64 and name not in NATIVE]
+    at_once = [name for name in systems if num_envs <= 64]
     with contextlib.ExitStack() as stack:
         opened: dict[str, Stepper] = {}
         for name in at_once:
@@ -351,6 +369,8 @@ def reported(cell: Cell, name: str) -> Iterator[None]:
 
 def rate_of(stepper: Stepper, num_envs: int, seconds: float) -> float:
     """Env steps a second, after a step or two to warm up."""
+    if stepper.rate is not None:
+        return stepper.rate(seconds)
     stepper.step(0)
     stepper.step(1)
     start, steps = time.perf_counter(), 0
@@ -389,6 +409,8 @@ def summary_table(cells: Sequence[Cell]) -> str:
     rows = []
     for cell in cells:
         peers = [name for name in cell.rates if name not in NO_PEER]
+        if not peers or not set(OURS_NAMED) <= cell.rates.keys():
+            continue  # only some systems were asked for
         peer = cell.best(peers)
         mine = cell.best(["hotloop serial", "hotloop process"])
         rows.append(
@@ -403,7 +425,7 @@ def summary_table(cells: Sequence[Cell]) -> str:
             ]
         )
     header = ["cell", "our best", "best peer", "ours / peer", "auto / peer", "auto / best", "auto"]
-    return table(header, rows)
+    return table(header, rows) if rows else ""
 
 
 def targets(cells: Sequence[Cell]) -> str:
@@ -416,14 +438,17 @@ def targets(cells: Sequence[Cell]) -> str:
         ("hotloop process", "Gymnasium Async", 10.0),
         ("hotloop process", "Tianshou Shmem", 12.0),
         ("hotloop process", "hotloop serial", 1.6),
+        ("limit: a process a core, apart", "hotloop serial", None),
     ]
     rows = []
     for system, to, least in wanted:
         if system not in cell.rates or to not in cell.rates:
             continue
         ratio = cell.ratio(system, to)
-        reached = "reached" if ratio[0] >= least else "missed"
-        rows.append([f"{system} / {to}", f"{least:g}", ratio_text(ratio), reached])
+        wanted_text, verdict = "–", "to be had"
+        if least is not None:
+            wanted_text, verdict = f"{least:g}", "reached" if ratio[0] >= least else "missed"
+        rows.append([f"{system} / {to}", wanted_text, ratio_text(ratio), verdict])
     return table(["at 64 CartPoles", "wanted", "ratio", ""], rows)
 
 
@@ -433,6 +458,7 @@ def carried_table(cells: Sequence[Cell]) -> str:
         ("hotloop serial, of ALE", "ALE"),
         ("hotloop process, of ALE", "ALE"),
         ("hotloop process, of ALE, half batches", "ALE, half batches"),
+        ("limit: relay of ALE", "ALE"),
     )
     rows = []
     for cell in cells:
@@ -440,6 +466,8 @@ def carried_table(cells: Sequence[Cell]) -> str:
             if mine in cell.rates and alone in cell.rates:
                 ratio = cell.ratio(mine, alone)
                 reached = "reached" if ratio[0] >= 0.95 else "missed"
+                if mine in LIMITS:
+                    reached = "to be had"
                 name = f"{cell.kind.name}, {cell.num_envs}"
                 rows.append([name, mine, ratio_text(ratio), reached])
     header = ["cell", "the env's own vector env in ours", "over it alone (0.95 wanted)", ""]
@@ -452,7 +480,9 @@ def main() -> None:
     parser.add_argument("--raw", type=Path, help="keeps cells; only those not in it are measured")
     parser.add_argument("--kinds", nargs="*", default=[kind.name for kind in KINDS])
     parser.add_argument("--sizes", nargs="*", type=int, default=SIZES)
+    parser.add_argument("--cells", nargs="*", help="only these, such as 'CartPole-v1, 64'")
     parser.add_argument("--systems", nargs="*", default=list(SYSTEMS))
+    parser.add_argument("--title", default="Vector envs beside their peers")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--seconds", type=float, default=SECONDS)
     options = parser.parse_args()
@@ -465,6 +495,8 @@ def main() -> None:
         row = []
         for size in options.sizes:
             key = f"{kind.name}, {size}"
+            if options.cells and key not in options.cells:
+                continue
             if key not in kept:
                 start = time.perf_counter()
                 rounds = options.rounds if size <= 64 else min(2, options.rounds)
@@ -475,7 +507,8 @@ def main() -> None:
                 took, load = time.perf_counter() - start, psutil.getloadavg()[0]
                 print(f"{key}: {took:.0f} s, load {load:.1f}", file=sys.stderr)
             row.append(Cell(kind, size, **kept[key]))
-        parts.append(cell_table(kind, row))
+        if row:
+            parts.append(cell_table(kind, row))
         cells += row
     asked = [
         targets(cells)
@@ -493,7 +526,7 @@ def main() -> None:
     )
     write_page(
         options.markdown,
-        "Vector envs beside their peers",
+        options.title,
         [how, *(part for part in asked if part), *parts],
         "python benchmarks/vector_envs.py",
     )
