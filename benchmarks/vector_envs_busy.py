@@ -279,8 +279,8 @@ def page_parts(rows: Sequence[Measured]) -> list[str]:
         body.append(line)
     parts = [
         "Mean ms for one step of all envs, in turns within each round; every system is opened anew "
-        f"after {ROUNDS_OPEN} rounds. Ratios of means, with a bootstrap interval over the openings. "
-        "Busy: processes that compute without end.",
+        f"after {ROUNDS_OPEN} rounds. Ratios of means, with a bootstrap interval over these "
+        "openings. Busy: processes that compute without end.",
         table(header, body),
     ]
     idle = {found.row.name: found for found in rows if found.row.beside == "nobody"}

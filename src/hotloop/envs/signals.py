@@ -24,6 +24,9 @@ LEAST_NS = 20_000
 TAKEN_NS = 200_000
 # What came was seen so long after: another had the core. A sleeper would have been woken.
 LATE_NS = 300_000
+# So many late looks among a few, until another program is told from a host that took the machine.
+LATE_LOOKS, FORGOTTEN_AFTER = 3, 8
+_TOLERATED = (LATE_LOOKS - 1) * FORGOTTEN_AFTER
 PATIENCE = 4  # looks in vain, in a row, until some waits do without
 PAUSE, LONGEST_PAUSE = 64, 4096  # so many waits
 _LOOKS = 20  # between two looks at the clock
@@ -152,8 +155,8 @@ class Looks:
 
     A change that comes while one looks is seen within a microsecond; a sleeper has to be woken.
     But who looks on while another program has the core sees it late, where a sleeper is woken at
-    once. So after a late look, and after some in vain, it sleeps at once for a number of waits,
-    more of them each time; looks that pay off make that number smaller again, little by little.
+    once. So after some late looks, or some in vain, it sleeps at once for a number of waits, more
+    of them each time; looks that pay off make that number smaller again, little by little.
 
     rest: called before each look where processes share cores, to give the core to whoever has work:
     one of ours, or another program, which keeps it for a whole time slice.
@@ -176,6 +179,7 @@ class Looks:
         # When looks that paid off began, when what they saw was told, and when they saw it.
         self._seen: tuple[int, int, int] | None = None
         self._in_vain = 0  # looks in a row
+        self._late = 0  # FORGOTTEN_AFTER for each late look, less one for each in time since
         self._to_skip = 0  # waits that are not to look
         self._pause = PAUSE
 
@@ -198,7 +202,7 @@ class Looks:
                     return True
             now = clock()
             if now - last > TAKEN_NS and not rest:
-                self._lose()
+                self._be_late()
                 return is_due()
             if now - start > self._limit_ns:
                 self._fail()
@@ -209,9 +213,11 @@ class Looks:
         """Whether it paid off to look until what came was seen."""
         self._seen = None
         if seen_ns - told_ns > LATE_NS:
-            self._lose()
+            self._be_late()
             return
-        self._say(alone=True)
+        self._late = max(0, self._late - 1)
+        if not self._late:
+            self._say(alone=True)
         self._usual_ns += (seen_ns - start_ns - self._usual_ns) // 8
         self._limit_ns = min(max(4 * self._usual_ns, LEAST_NS), self._most_ns)
         self._in_vain, self._pause = 0, max(PAUSE, self._pause - self._pause // 64)
@@ -221,10 +227,13 @@ class Looks:
         if self._in_vain > PATIENCE:
             self._pause_now()
 
-    def _lose(self) -> None:
-        """Another program had the core."""
-        self._say(alone=False)
-        self._pause_now()
+    def _be_late(self) -> None:
+        """Another had the core: a program beside this one, if that happens again and again."""
+        self._late += FORGOTTEN_AFTER
+        if self._late > _TOLERATED:
+            self._late = _TOLERATED  # one more is enough until some have been in time
+            self._say(alone=False)
+            self._pause_now()
 
     def _say(self, alone: bool) -> None:
         if alone != self._alone:
