@@ -3,7 +3,7 @@
     python examples/16_simulate_covid.py
 
 Two ensembles of 100 runs on a drawn population of 20,000: as it is, and with the contacts of the
-young (age code 0) closed from day 7 on. Run r of both has the same seed: what differs between them
+young (up to 19) closed from day 7 on. Run r of both has the same seed: what differs between them
 is the measure. The same from the command line, without the measure:
 hotloop simulate covid --population 20000 --steps 42 --replicates 100 --plot
 """
@@ -11,6 +11,7 @@ hotloop simulate covid --population 20000 --steps 42 --replicates 100 --plot
 import numpy as np
 
 from hotloop.models import covid
+from hotloop.populations.ages import SCHOOL_AGE
 from hotloop.sim import Executor, LoadPopulation
 
 DAYS, RUNS, CLOSED_FROM = 42, 100, 7
@@ -23,7 +24,7 @@ def infections(population: LoadPopulation, *, close: bool) -> np.ndarray:
     with Executor(covid.model(settings), population, replicates=RUNS).init() as runner:
         runner.step(CLOSED_FROM)
         if close:
-            runner.state["environment/contact_factor"][..., 0] = 0.0
+            runner.state["environment/contact_factor"][..., SCHOOL_AGE] = 0.0
         runner.step(DAYS - CLOSED_FROM)
         return runner.state["environment/daily_infected"].cpu().numpy().copy()
 

@@ -99,6 +99,19 @@ def expect_positive(name: str, value: float | None) -> None:
         raise SettingError(f"{name}: expected a number above 0, got {value}")
 
 
+def expect_whole(name: str, value: object, least: int, most: int | None = None) -> None:
+    """Refuse a setting that is no whole number from `least` to `most`; None is not set, and fine.
+
+    Raises: SettingError.
+    """
+    # NumPy's integers count as well, flags do not.
+    whole = hasattr(value, "__index__") and not isinstance(value, bool)
+    if value is None or (whole and least <= value and (most is None or value <= most)):  # type: ignore[operator]
+        return
+    span = f"of {least} or more" if most is None else f"from {least} to {most}"
+    raise SettingError(f"{name}: expected a whole number {span}, got {value!r}")
+
+
 def nearest(name: str, options: Iterable[str]) -> str:
     """How an error about an unknown name ends: its nearest neighbour, or else all there are."""
     known = list(options)

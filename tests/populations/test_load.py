@@ -80,6 +80,61 @@ def test_an_unknown_source_is_told_with_what_there_is(source, message):
         load(source)
 
 
+def with_network(folder, rows):
+    (folder / "networks").mkdir(exist_ok=True)
+    np.savetxt(folder / "networks" / "0.csv", rows, "%d", ",")
+    return folder
+
+
+def a_town(tmp_path, size=60):
+    """Agents of whom each reaches the next five: no cycle, and no contact in both directions."""
+    town = tmp_path / "town"
+    town.mkdir()
+    np.zeros(size, np.int64).dump(town / "age.pickle")
+    return town, [(k, k + step) for k in range(size - 5) for step in range(1, 6)]
+
+
+def test_a_network_that_seems_to_have_each_contact_once_is_told(tmp_path, caplog):
+    town, rows = a_town(tmp_path)
+    data = load(with_network(town, rows))
+    assert data.edges.tolist() == [list(row) for row in rows], "as it is written"
+    (message,) = caplog.messages
+    assert "'town': 0% of the rows" in message
+    assert "has no cycle" in message
+    assert "both_ways=True" in message
+    caplog.clear()
+    load(with_network(town, [*rows, (55, 59)]))
+    assert "has cycles" not in caplog.text, "nobody is reached by the last one"
+    caplog.clear()
+    load(with_network(town, [*rows, (54, 0)]))
+    assert "has cycles" in caplog.text
+    caplog.clear()
+    load(with_network(town, [*rows, *((b, a) for a, b in rows[::10])]))
+    load(with_network(town, rows), both_ways=False)
+    assert not caplog.messages, "nothing to be told where some are there both ways, or it was said"
+
+
+def test_both_ways_takes_every_contact_once_in_each_direction(tmp_path, caplog):
+    town, rows = a_town(tmp_path)
+    every = sorted({*rows, *((b, a) for a, b in rows), (7, 7)})
+    for given in ([*rows, (7, 7)], [*rows, rows[3], (rows[5][1], rows[5][0]), (7, 7)]):
+        data = load(with_network(town, given), both_ways=True)
+        assert sorted(map(tuple, data.edges.tolist())) == every
+    assert not caplog.messages
+    drawn = load(500, seed=2)
+    both = load(drawn, both_ways=True)
+    assert both.edges.dtype == np.int32
+    assert {*map(tuple, drawn.edges)} <= {*map(tuple, both.edges)}
+    assert np.array_equal(load(500, seed=2, both_ways=True).edges, both.edges)
+    alone = PopulationData("one", {"age": np.zeros(1, np.uint8)})
+    assert load(alone, both_ways=True).edges is None
+
+
+def test_periods_of_what_has_none_are_refused():
+    with pytest.raises(PopulationError, match="periods: expected a folder"):
+        load(500, periods=True)
+
+
 def test_a_file_is_no_folder(folder):
     with pytest.raises(PopulationError, match="expected a folder, got a file; give the folder"):
         load(folder / "age.pickle")

@@ -43,12 +43,36 @@ def test_the_references_layout(folder):
     assert data.periods == ()
 
 
-def test_more_edge_lists_are_periods_in_the_order_of_their_numbers(folder):
+def test_more_edge_lists_are_periods_where_that_is_asked_for(folder, caplog):
     for number, row in (("1", "1,0"), ("2", "2,0"), ("10", "3,0")):
         (folder / "mobility_networks" / f"{number}.csv").write_text(row + "\n")
-    data = read_folder(folder)
+    data = read_folder(folder, periods=True)
     assert len(data.edges) == 3
     assert [edges.tolist() for edges in data.periods] == [[[1, 0]], [[2, 0]], [[3, 0]]]
+    assert not caplog.messages
+    alone = read_folder(folder)
+    assert alone.edges.tolist() == data.edges.tolist()
+    assert alone.periods == ()
+    (message,) = caplog.messages
+    assert "network is 0.csv; 1.csv, 2.csv, 10.csv are left alone: periods=True" in message
+
+
+def test_columns_in_files_that_end_in_pkl(folder):
+    (folder / "age.pickle").rename(folder / "age.pkl")
+    assert read_folder(folder).columns["age"].tolist() == AGES
+
+
+def test_a_column_may_be_there_twice_if_both_are_equal(folder):
+    pd.DataFrame({"age": np.array(AGES, np.int8)}).to_parquet(folder / "age.parquet")
+    pd.DataFrame({"area": list("abca")}).astype("category").to_parquet(folder / "area.parquet")
+    data = read_folder(folder)
+    assert data.columns["age"].tolist() == AGES
+    assert data.columns["area"].tolist() == list("abca")
+    pd.DataFrame({"area": list("abcd")}).to_parquet(folder / "area.parquet")
+    with pytest.raises(
+        PopulationError, match=r"'area' is also in .*area\.pickle, with other values"
+    ):
+        read_folder(folder)
 
 
 def test_nothing_is_written(folder):
@@ -108,7 +132,6 @@ def test_a_population_without_network(tmp_path):
         ("dst,src\n0,1\n", [[1, 0]]),
         ("Source, Target\r\n0, 1\r\n", [[0, 1]]),
         ("# src,dst\n0,1\n", [[0, 1]]),
-        ("a,b\n0,1\n", [[0, 1]]),
         (",src,dst\n0,3,2\n", [[3, 2]]),
         ("src,note,dst\n0,x y,1\n1,'',2\n", [[0, 1], [1, 2]]),
         ('src,"a,b",dst\n', []),
@@ -149,7 +172,10 @@ def test_edge_lists_with_and_without_header(folder, text, expected):
         ("0,1\n1,9\n", r"row 1 \(1,9\): there is no agent 9; expected agents 0 to 3"),
         ("0,1\n-1,2\n", r"row 1 \(-1,2\): there is no agent -1"),
         ("", "the first line is empty"),
-        ("a,b,c\n1,2,3\n", "expected two columns, src and dst, got 'a', 'b', 'c'; name them"),
+        ("a,b,c\n1,2,3\n", "expected one column src and one dst, got 'a', 'b', 'c'; name them"),
+        ("worker,firm\n0,1\n", "expected one column src .* got 'worker', 'firm'; .* of agents"),
+        ("src,dst,src\n0,1,2\n", "expected one column src .* got 'src', 'dst', 'src'"),
+        ("src,source,dst\n0,1,2\n", "expected one column src and one dst"),
     ],
 )
 def test_a_damaged_network_is_told_with_its_line(folder, text, message):
@@ -222,10 +248,11 @@ def test_ages_as_labels_and_categories(folder):
         assert read_folder(folder).columns["age"].tolist() == AGES
 
 
-def test_a_column_of_the_wrong_length_is_told_with_its_file(folder):
+def test_a_column_of_the_wrong_length_is_left_out_and_named(folder, caplog):
     pd.Series([1, 2, 3]).to_pickle(folder / "region.pickle")
-    with pytest.raises(PopulationError, match=r"region\.pickle: column 'region': .* got 3 values"):
-        read_folder(folder)
+    assert list(read_folder(folder).columns) == ["age", "area"]
+    (message,) = caplog.messages
+    assert "region.pickle: column 'region' is left out: it has 3 values, and there" in message
 
 
 def test_an_empty_population_is_refused(folder):
@@ -249,9 +276,26 @@ def test_two_places_for_one_thing_are_refused(folder):
     with pytest.raises(PopulationError, match=r"stages are in .*stage\.pickle and in"):
         read_folder(folder)
     (folder / "stage.pickle").unlink()
-    pd.DataFrame({"age": AGES}).to_parquet(folder / "age.parquet")
+    pd.DataFrame({"age": AGES[::-1]}).to_parquet(folder / "age.parquet")
     with pytest.raises(PopulationError, match=r"column 'age' is also in .*age\.pickle"):
         read_folder(folder)
+
+
+def test_columns_beside_the_ends_of_a_contact_are_named(folder, caplog):
+    path = folder / "mobility_networks" / "0.csv"
+    path.write_text(",src,dst\n0,3,2\n")
+    read_folder(folder)
+    assert not caplog.messages, "an index"
+    path.write_text("src,weight,dst,day\n3,0.5,2,1\n")
+    assert read_folder(folder).edges.tolist() == [[3, 2]]
+    (message,) = caplog.messages
+    assert "0.csv: 'weight', 'day' are not read: every row is one contact" in message
+
+
+def test_a_table_with_one_column_twice_is_refused(tmp_path):
+    (tmp_path / "agents.csv").write_text("age,area,age\n1,a,2\n")
+    with pytest.raises(PopulationError, match=r"agents\.csv: column 'age' is there twice"):
+        read_folder(tmp_path)
 
 
 def test_an_empty_network_folder_is_not_taken_for_no_network(folder):

@@ -179,6 +179,22 @@ def test_a_slip_is_told_with_its_place(write, old, new, words) -> None:
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "again", ["*a{}", '"${{state.objects.{}}}"', '"${{state.objects.{}.x}}${{state.objects.{}.y}}"']
+)
+def test_values_that_multiply_are_refused_at_once(write, again) -> None:
+    lines = ["objects: {a0: &a0 {x: 1, y: 2}"]
+    for number in range(1, 40):
+        before = f"a{number - 1}"
+        part = again.replace("a{}", before).replace("{{", "{").replace("}}", "}")
+        part = part.replace("{}", before)
+        lines.append(f"  a{number}: &a{number} {{x: {part}, y: {part}}}")
+    path = write("objects: {", ",\n".join(lines) + ", ")
+    with pytest.raises(ConfigError, match="stand for more than 100,000 values") as caught:
+        load_model(path)
+    assert str(path) in str(caught.value)
+
+
 def test_an_alias_within_itself_is_refused(write) -> None:
     path = write("objects: {stones:", "objects: &all {more: *all, stones:")
     with pytest.raises(ConfigError, match="contains itself"):

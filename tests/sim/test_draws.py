@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotloop.sim.draws import bits, stream_key, uniform, uniform_numpy
+from hotloop.sim.draws import bits, stream_key, uniform, uniform_by_operations, uniform_numpy
 from sim.plain_spread import draw
 
 WORDS = st.integers(-(2**63), 2**63 - 1)
@@ -20,8 +20,27 @@ def test_kernel_numpy_and_tensor_give_the_bits_of_the_plain_twin(seed, step, str
     assert bits(key, np.uint64(agent)) / 2**32 == expected
     assert uniform_numpy(seed, step, stream, np.array([agent]))[0] == expected
     ids = torch.tensor([agent])
-    assert uniform(torch.tensor(seed), step, stream, ids).item() == expected
-    assert uniform(torch.tensor([seed]), torch.tensor(step), stream, ids).tolist() == [[expected]]
+    for by in (uniform, uniform_by_operations):
+        assert by(torch.tensor(seed), step, stream, ids).item() == expected
+        of_one = by(torch.tensor([seed]), torch.tensor(step), stream, ids)
+        assert of_one.tolist() == [[expected]]
+
+
+@given(
+    seeds=st.lists(WORDS, min_size=1, max_size=3),
+    size=st.integers(0, 40),
+    ids=st.lists(st.integers(0, 10**9), max_size=5),
+    single=st.booleans(),
+)
+def test_compiled_draws_equal_those_of_torchs_operations(seeds, size, ids, single):
+    seed = torch.tensor(seeds[0] if single else seeds)
+    for agents in (size, torch.tensor(ids, dtype=torch.int64)):
+        got, expected = (by(seed, 7, 2, agents) for by in (uniform, uniform_by_operations))
+        assert got.dtype == expected.dtype
+        assert got.shape == expected.shape
+        assert torch.equal(got, expected)
+    strided = torch.arange(20)[::2]
+    assert torch.equal(uniform(seed, 0, 0, strided), uniform_by_operations(seed, 0, 0, strided))
 
 
 def test_draws_are_uniform_and_independent():

@@ -18,7 +18,8 @@ from hotloop.loop.state import Snapshot
 from hotloop.models.covid import CovidSettings
 from hotloop.models.covid import model as covid_model
 from hotloop.models.covid.env import ClosureSettings, covid_env, covid_vector_env
-from hotloop.populations import load
+from hotloop.populations import PopulationData, load
+from hotloop.populations.ages import AGE_CODES, AGE_GROUPS, SCHOOL_AGE
 from hotloop.rollout import StepCollector
 from hotloop.sim import Column, Executor, Model, Series, Substep
 from hotloop.sim.draws import INITIAL
@@ -173,7 +174,7 @@ def test_each_env_is_the_run_of_its_seed():
         for action in actions:
             closed, level = action[row]
             contact = torch.ones(6, dtype=torch.float64)
-            contact[0] = settings.school_contacts_left if closed else 1.0
+            contact[SCHOOL_AGE] = settings.school_contacts_left if closed else 1.0
             runner.set_value("environment/contact_factor", contact)
             runner.set_value("environment/isolating", settings.isolation_levels[level])
             runner.step(5)
@@ -183,6 +184,26 @@ def test_each_env_is_the_run_of_its_seed():
         assert rewards[row] == pytest.approx(-0.01 * (infected + 5 * dead + measures))
         assert infected > 0
     envs.close()
+
+
+@pytest.mark.parametrize("group", AGE_GROUPS)
+def test_closed_schools_close_the_contacts_of_those_up_to_19_and_of_nobody_else(group):
+    people = population()
+    ages = np.full(AGENTS, AGE_CODES[group], np.uint8)
+    town = PopulationData("town", {"age": ages}, people.edges)
+    envs = covid_vector_env(
+        town, 8, task=ClosureSettings(school_contacts_left=0.0), covid=DISEASE, threads=1
+    )
+    infections = []
+    for closed in (0, 1):
+        envs.reset(seed=3)
+        _, reward, *_ = envs.step(np.tile([closed, 0], (8, 1)))
+        measures = 7.0 * closed
+        infections.append((-100 * reward - measures).sum())
+    envs.close()
+    assert infections[0] > 0
+    assert (infections[1] < 1e-6) == (group == "u19")
+    assert group == "u19" or infections[1] == pytest.approx(infections[0])
 
 
 def test_does_not_depend_on_the_program_or_its_threads():

@@ -147,6 +147,40 @@ def test_a_parameter_with_a_gradient_stays_itself() -> None:
     assert (weeks.grad > 0).all()
 
 
+def test_parameters_are_saved_and_written_back_into_the_same_tensors() -> None:
+    runner = started()
+    saved = runner.state_dict()
+    assert list(saved) == [path for path, _ in runner.named_parameters()]
+    own = list(runner.parameters())
+    runner.step(4)
+    before = everything(runner)
+    runner.load_state_dict({path: value / 2 for path, value in saved.items()})
+    assert all(torch.equal(p, value / 2) for p, value in zip(own, saved.values(), strict=True))
+    runner.reset_state()
+    runner.step(4)
+    assert not same(before, everything(runner))
+    runner.load_state_dict(saved)
+    assert all(one is other for one, other in zip(runner.parameters(), own, strict=True))
+    runner.reset_state()
+    runner.step(4)
+    assert same(before, everything(runner))
+
+
+def test_a_state_dict_that_does_not_fit_changes_nothing() -> None:
+    runner = started()
+    saved = runner.state_dict()
+    half = {path: value / 2 for path, value in saved.items()}
+    some = dict(list(half.items())[:1])
+    for wrong, error, words in (
+        (half | {"no.such": torch.ones(())}, PathError, "no parameter 'no.such'"),
+        (some, PathError, "expected a value for every parameter, got none for"),
+        (half | {BETA: torch.ones(3)}, ParameterError, "expected"),
+    ):
+        with pytest.raises(error, match=words):
+            runner.load_state_dict(wrong)
+        assert all(torch.equal(saved[path], own) for path, own in runner.named_parameters())
+
+
 def test_a_gradient_changes_no_number() -> None:
     plain, differentiable = started(), started()
     differentiable.set_parameters({BETA: torch.tensor(0.4, requires_grad=True)})
@@ -262,6 +296,30 @@ class Interrupted(tiny.Recover):
         if state.step == self.at:
             raise KeyboardInterrupt
         return super().transition(state, action)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"active_set": True}, "active_set=True: model 'sir' runs by its substeps, which do not"),
+        ({"precision": "mixed"}, "precision='mixed': model 'sir' runs by its substeps"),
+        ({"gradient": "flips"}, "gradient='flips': model 'sir' has no estimators of its own"),
+        ({"gradient": 3}, "gradient: expected a name, True, False or 'auto', got 3"),
+        ({"replicates": 2.5}, "replicates: expected a whole number of 1 or more, got 2.5"),
+        ({"threads": True}, "threads: expected a whole number of 1 or more, got True"),
+        ({"seed": 2**70}, "seed: expected a whole number from -9223372036854775807 to"),
+        ({"seed": 2**63 - 3, "replicates": 4}, "seed: expected a whole number"),
+    ],
+)
+def test_a_setting_acts_or_is_refused(settings, words) -> None:
+    with pytest.raises(SettingError) as caught:
+        started(sir(), **settings)
+    assert words in str(caught.value)
+
+
+def test_a_program_that_does_not_act_on_a_setting_refuses_it() -> None:
+    with pytest.raises(SettingError, match="runs by its program 'doubling', which does not act"):
+        started(growth(), precision="mixed")
 
 
 def test_an_interrupt_within_a_step_is_remembered() -> None:

@@ -5,7 +5,7 @@ its row before the first step, not found as a wrong curve after the last.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -67,6 +67,18 @@ class PopulationData:
         )
         object.__setattr__(self, "periods", periods)
 
+    def both_ways(self) -> "PopulationData":
+        """The same with every contact once in each direction: src can infect dst and dst src.
+
+        For lists that have each contact once. A row that is there in both directions, or more than
+        once, is one contact; rows of an agent with itself stay. 40 B a row meanwhile.
+        """
+        if self.edges is None:
+            return self
+        every = (_mirrored(edges, self.size) for edges in (self.edges, *self.periods))
+        edges, *periods = every
+        return replace(self, edges=edges, periods=tuple(periods))
+
     @property
     def size(self) -> int:
         """Number of agents, N."""
@@ -84,17 +96,27 @@ class PopulationData:
         )
 
 
+def _mirrored(edges: NDArray[np.int32], size: int) -> NDArray[np.int32]:
+    src, dst = edges[:, 0].astype(np.int64), edges[:, 1].astype(np.int64)
+    rows = np.unique(np.concatenate([src * size + dst, dst * size + src]))
+    return np.stack([rows // size, rows % size], axis=1).astype(np.int32)
+
+
 def check_length(column: NDArray[Any], size: int, where: str) -> None:
     """Refuse a column that has not one value for each agent.
 
     Raises: PopulationError.
     """
     if column.shape != (size,):
-        shape = f"{column.size} values" if column.ndim == 1 else f"the shape {column.shape}"
         raise PopulationError(
-            f"{where}: expected one value for each of the {size} agents of 'age', got {shape}; "
-            "the columns must come from the same agents"
+            f"{where}: expected one value for each of the {size} agents of 'age', got "
+            f"{amount(column)}; the columns must come from the same agents"
         )
+
+
+def amount(column: NDArray[Any]) -> str:
+    """How much a column holds, in words."""
+    return f"{column.size} values" if column.ndim == 1 else f"the shape {column.shape}"
 
 
 def whole_numbers(values: NDArray[Any], most: int, where: str) -> NDArray[np.uint8]:

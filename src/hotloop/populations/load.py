@@ -3,6 +3,7 @@
 Apart from the readers and the generator so that neither is imported before it is needed.
 """
 
+import logging
 import os
 from pathlib import Path
 from types import ModuleType
@@ -16,9 +17,15 @@ Source = PopulationData | str | int | os.PathLike[str] | ModuleType
 """What `load` takes."""
 
 _OWN = "hotloop.populations."
+_LOG = logging.getLogger("hotloop")
+_Drawn = tuple[int, int | None, str | None]  # agents, edges, name
+_FEW_ROWS = 20  # of which nothing can be said
+_RECIPROCAL = 0.01  # a share of rows below which contacts look as if each was written once
 
 
-def load(source: Source, *, seed: int = 0) -> PopulationData:
+def load(
+    source: Source, *, seed: int = 0, both_ways: bool | None = None, periods: bool = False
+) -> PopulationData:
     """The population of a source.
 
     PopulationData is returned as it is. "astoria" and "brooklyn", an int or a string of digits
@@ -26,44 +33,86 @@ def load(source: Source, *, seed: int = 0) -> PopulationData:
     and `.brooklyn` are drawn from the seed, or read from the cache. Any other package stands for
     its folder; a folder is read (see `hotloop.populations.readers.read_folder`), and the seed
     does nothing to it.
-    Raises: PopulationError: an unknown name, with the nearest one; no such folder; bad content.
+    both_ways: whether each row stands for a contact in both directions; as it is written, from src
+    to dst, if not. None reads it as written, and says so where a folder's network looks as if each
+    contact was written once: hardly a row is there both ways.
+    periods: whether a folder's networks 0.csv, 1.csv, ... take turns, step by step.
+    Raises: PopulationError: an unknown name, with the nearest one; no such folder; bad content;
+    periods of what is no folder.
     """
+    found = _found(source)
+    if isinstance(found, Path):
+        from hotloop.populations.readers import read_folder
+
+        data = read_folder(found.expanduser(), periods=periods)
+        if both_ways is None:
+            _tell_direction(data)
+    elif periods:
+        raise PopulationError(
+            f"population {source!r}: periods: expected a folder with networks that take turns; "
+            "give one, or PopulationData with periods of its own"
+        )
+    else:
+        data = found if isinstance(found, PopulationData) else _synthetic(*found, seed)
+    return data.both_ways() if both_ways else data
+
+
+def _tell_direction(data: PopulationData) -> None:
+    edges = data.edges
+    if edges is None or len(edges) < _FEW_ROWS:
+        return
+    from hotloop.populations.direction import is_acyclic, reciprocity
+
+    share = reciprocity(edges, data.size)
+    if share > _RECIPROCAL:
+        return
+    shape = "has no cycle" if is_acyclic(edges, data.size) else "has cycles"
+    _LOG.warning(
+        "population %r: %.2g%% of the rows of its network are there in both directions, and it %s: "
+        "it may have each contact once. It is read as written, src can infect dst: both_ways=True "
+        "reads each row in both directions, both_ways=False says that it is right as it is",
+        *(data.name, 100 * share, shape),
+    )
+
+
+def _found(source: Source) -> PopulationData | Path | _Drawn:
+    """The data, the folder, or what to draw, that a source stands for."""
     if isinstance(source, PopulationData):
         return source
     if isinstance(source, ModuleType):
-        return _module(source, seed)
+        return _module(source)
     if isinstance(source, bool):
         raise _unknown(source)
     if isinstance(source, (int, np.integer)):
-        return _synthetic(int(source), None, seed)
+        return int(source), None, None
     if isinstance(source, str):
-        return _text(source, seed)
+        return _text(source)
     if isinstance(source, os.PathLike):
-        return _folder(Path(source))
+        return Path(source)
     raise _unknown(source)
 
 
-def _text(source: str, seed: int) -> PopulationData:
+def _text(source: str) -> Path | _Drawn:
     text = source.strip()
     if text.casefold() in _named():
-        return _synthetic(*_named()[text.casefold()], seed, name=text.casefold())
+        return *_named()[text.casefold()], text.casefold()
     if text.isascii() and text.replace("_", "").isdigit():
-        return _synthetic(int(text), None, seed)
+        return int(text), None, None
     path = Path(text).expanduser()
     separators = {"/", os.sep} | ({os.altsep} if os.altsep else set())
     looks_like_one = text.startswith((".", "~")) or any(mark in text for mark in separators)
     if looks_like_one or (text and path.exists()):
-        return _folder(path)
+        return path
     raise PopulationError(
         f"population {source!r}: expected a name, a number of agents or a folder, and it is none"
         f"{nearest(text.casefold(), _named())}"
     )
 
 
-def _module(module: ModuleType, seed: int) -> PopulationData:
+def _module(module: ModuleType) -> Path | _Drawn:
     name = module.__name__
     if name.startswith(_OWN) and name.removeprefix(_OWN) in _named():
-        return _text(name.removeprefix(_OWN), seed)
+        return _text(name.removeprefix(_OWN))
     folders = list(getattr(module, "__path__", []))
     file = getattr(module, "__file__", None)
     if not folders and file:
@@ -73,13 +122,7 @@ def _module(module: ModuleType, seed: int) -> PopulationData:
             f"population: expected a package whose folder holds a population, got {name!r}; "
             "give the folder itself, or one of " + ", ".join(map(repr, _named()))
         )
-    return _folder(Path(folders[0]))
-
-
-def _folder(path: Path) -> PopulationData:
-    from hotloop.populations.readers import read_folder
-
-    return read_folder(path.expanduser())
+    return Path(folders[0])
 
 
 def _named() -> dict[str, tuple[int, int | None]]:
@@ -93,7 +136,7 @@ def _named() -> dict[str, tuple[int, int | None]]:
 
 
 def _synthetic(
-    num_agents: int, num_edges: int | None, seed: int, name: str | None = None
+    num_agents: int, num_edges: int | None, name: str | None, seed: int
 ) -> PopulationData:
     from hotloop.populations.cache import cached
     from hotloop.populations.synthetic import Settings

@@ -4,6 +4,7 @@ Every file is only read. Faults are told with the file, and with the line or row
 one.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotloop.errors import PopulationError
+from hotloop.populations.ages import AGE_CODES
 from hotloop.populations.data import (
     STAGES,
     PopulationData,
+    amount,
     check_edges,
     check_length,
     whole_numbers,
@@ -23,24 +26,26 @@ from hotloop.populations.rows import header_and_columns, read_numbers
 from hotloop.populations.safe_pickle import read_column
 from hotloop.populations.tables import read_csv, read_parquet
 
-AGE_CODES = {"20t29": 0, "30t39": 1, "40t49": 2, "50t64": 3, "65a": 4, "u19": 5}
-"""Age groups by label, in any case, as codes: 20 to 29, 30 to 39, 40 to 49, 50 to 64, 65 and
-above, 19 and under."""
-
+_LOG = logging.getLogger("hotloop")
 _SOURCES = ("src", "source", "from")
 _TARGETS = ("dst", "dest", "destination", "target", "to")
+_INDEX = ("", "index", "unnamed: 0")
 _STAGE_NAMES = ("stage", "stages", "disease_stage", "disease_stages")
 _NETWORK_FOLDERS = ("mobility_networks", "networks")
 
 
-def read_folder(folder: Path) -> PopulationData:
+def read_folder(folder: Path, *, periods: bool = False) -> PopulationData:
     """The population that a folder holds.
 
-    Columns: `<column>.pickle` (a pandas Series or numpy array each), `<column>.parquet` (one
-    column each, named by the file), `agents.parquet` or `agents.csv` (a table with a header);
-    "age" must be among them, as codes or as the labels of `AGE_CODES`.
-    Network: `mobility_networks/0.csv` or `networks/0.csv` (1.csv, 2.csv, ... are its periods),
-    `edges.csv` or `edges.parquet`: rows of src and dst, with or without a header that names them.
+    Columns: `<column>.pickle` or `.pkl` (a pandas Series or numpy array each), `<column>.parquet`
+    (one column each, named by the file), `agents.parquet` or `agents.csv` (a table with a header);
+    "age" must be among them, as codes or as the labels of `ages.AGE_CODES` in any case.
+    A column may be there twice if both are equal; one that has not a value for each agent is left
+    out with a warning that names it.
+    Network: `mobility_networks/0.csv` or `networks/0.csv`, `edges.csv` or `edges.parquet`: rows of
+    src and dst, with or without a header that names them.
+    periods: whether 1.csv, 2.csv, ... beside 0.csv are networks that take turns with it, step by
+    step; they are left alone otherwise, with a warning.
     Stages at the start: `disease_stages.csv`, one number per agent, with or without header and
     index; or a column "stage". Network and stages may be missing. Other files are left alone.
     Raises: PopulationError, naming file and line or row.
@@ -61,13 +66,17 @@ def read_folder(folder: Path) -> PopulationData:
     if age.size == 0:
         raise PopulationError(f"{origin['age']}: there is no row; a population needs agents")
     columns["age"] = whole_numbers(age, 255, f"{origin['age']}: column 'age'")
-    for name, column in columns.items():
-        check_length(column, age.size, f"{origin[name]}: column {name!r}")
     stages = _stages(folder, columns, origin, age.size)
-    networks = _networks(folder, age.size)
+    networks = _networks(folder, age.size, periods)
+    columns = {name: column for name, column in columns.items() if name not in _STAGE_NAMES}
+    for name in [name for name, column in columns.items() if column.shape != age.shape]:
+        _LOG.warning(
+            "%s: column %r is left out: it has %s, and there are %d agents",
+            *(origin[name], name, amount(columns.pop(name)), age.size),
+        )
     return PopulationData(
         name=folder.resolve().name,
-        columns={name: column for name, column in columns.items() if name not in _STAGE_NAMES},
+        columns=columns,
         edges=networks[0] if networks else None,
         stages=stages,
         periods=tuple(networks[1:]),
@@ -80,13 +89,15 @@ def _columns(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Path]]:
     origin: dict[str, Path] = {}
 
     def add(name: str, column: NDArray[Any], path: Path) -> None:
-        if name in columns:
+        if name in columns and not _are_equal(columns[name], column):
             raise PopulationError(
-                f"{path}: column {name!r} is also in {origin[name]}; remove one of the two"
+                f"{path}: column {name!r} is also in {origin[name]}, with other values; remove one "
+                "of the two"
             )
-        columns[name], origin[name] = column, path
+        columns.setdefault(name, column)
+        origin.setdefault(name, path)
 
-    for path in sorted(folder.glob("*.pickle")):
+    for path in sorted([*folder.glob("*.pickle"), *folder.glob("*.pkl")]):
         add(path.stem, read_column(path), path)
     for path in sorted(folder.glob("*.parquet")):
         if path.stem == "edges":
@@ -102,6 +113,14 @@ def _columns(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Path]]:
         for name, column in read_csv(path).items():
             add(name, column, path)
     return columns, origin
+
+
+def _are_equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Whether two columns hold the same values, whatever types they are kept in."""
+    if one.shape != other.shape:
+        return False
+    numbers = one.dtype.kind in "biuf" and other.dtype.kind in "biuf"
+    return np.array_equal(one, other, equal_nan=True) if numbers else one.tolist() == other.tolist()
 
 
 def _age_codes(column: NDArray[Any], path: Path) -> NDArray[Any]:
@@ -169,8 +188,8 @@ def _stage_rows(path: Path) -> NDArray[np.int32]:
     return values[:, 1]
 
 
-def _networks(folder: Path, size: int) -> list[NDArray[np.int32]]:
-    """The edge lists of the folder, the first one first."""
+def _networks(folder: Path, size: int, periods: bool) -> list[NDArray[np.int32]]:
+    """The edge lists of the folder that are to be read, the first one first."""
     found: list[tuple[Path, Callable[[Path], NDArray[Any]]]] = []
     periodic = [folder / name for name in _NETWORK_FOLDERS if (folder / name).is_dir()]
     for subfolder in periodic:
@@ -180,7 +199,14 @@ def _networks(folder: Path, size: int) -> list[NDArray[np.int32]]:
                 f"{subfolder}: expected edge lists 0.csv, 1.csv, ..., found none; put them there, "
                 "or remove the folder for a population without a network"
             )
-        found += [(path, _edge_rows) for path in sorted(files, key=lambda path: int(path.stem))]
+        files.sort(key=lambda path: int(path.stem))
+        if len(files) > 1 and not periods:
+            _LOG.warning(
+                "%s: the network is %s; %s left alone: periods=True takes all in turn, one a step",
+                *(subfolder, files[0].name, _named(files[1:])),
+            )
+            del files[1:]
+        found += [(path, _edge_rows) for path in files]
     places: Sequence[Path] = [path.parent for path, _ in found]
     for path, read in (
         (folder / "edges.csv", _edge_rows),
@@ -195,6 +221,11 @@ def _networks(folder: Path, size: int) -> list[NDArray[np.int32]]:
             f"{', '.join(str(place) for place in dict.fromkeys(places))}; remove all but one"
         )
     return [check_edges(read(path), size, str(path)) for path, read in found]
+
+
+def _named(files: Sequence[Path]) -> str:
+    names = ", ".join(path.name for path in files[:3]) + (", ..." if len(files) > 3 else "")
+    return f"{names} {'is' if len(files) == 1 else 'are'}"
 
 
 def _edge_rows(path: Path) -> NDArray[np.int32]:
@@ -219,16 +250,23 @@ def _edge_table(path: Path) -> NDArray[Any]:
 
 
 def _ends(names: list[str], path: Path) -> tuple[int, int]:
-    """Where source and target are."""
+    """Where source and target are; what stands beside them is named."""
+    lowered = [name.casefold() for name in names]
+    ends = [k for k, name in enumerate(lowered) if name in _SOURCES + _TARGETS]
     src, dst = _position(names, _SOURCES), _position(names, _TARGETS)
-    if src is not None and dst is not None:
-        return src, dst
-    if len(names) == 2:
-        return 0, 1
-    raise PopulationError(
-        f"{path}: expected two columns, src and dst, got {', '.join(map(repr, names))}; "
-        "name them src and dst"
-    )
+    if src is None or dst is None or len(ends) > 2:
+        raise PopulationError(
+            f"{path}: expected one column src and one dst, got {', '.join(map(repr, names))}; "
+            "name them so if both hold numbers of agents"
+        )
+    # A table that was written with its index has a column without a name.
+    others = [name for k, name in enumerate(names) if k not in ends and lowered[k] not in _INDEX]
+    if others:
+        _LOG.warning(
+            "%s: %s not read: every row is one contact, and all count alike",
+            *(path, f"{', '.join(map(repr, others))} {'is' if len(others) == 1 else 'are'}"),
+        )
+    return src, dst
 
 
 def _position(names: list[str] | None, options: Sequence[str]) -> int | None:

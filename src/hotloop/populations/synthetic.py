@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotloop.errors import PopulationError
+from hotloop.populations.ages import AGE_GROUPS
 from hotloop.populations.data import PopulationData
 
 GENERATOR_VERSION = 1
@@ -19,7 +20,7 @@ ASTORIA_AGENTS, ASTORIA_EDGES = 37_518, 136_378
 BROOKLYN_AGENTS, BROOKLYN_EDGES = 2_700_000, 9_900_000
 MOST_AGENTS = 500_000_000
 
-_AGE_SHARES = (0.179, 0.309, 0.153, 0.124, 0.104, 0.132)  # of codes 0 to 5; normalised below
+_AGE_SHARES = (0.179, 0.309, 0.153, 0.124, 0.104, 0.132)  # of AGE_GROUPS; normalised below
 _EXPOSED, _SELF_LOOPS = 45, 6  # of Astoria; others in proportion
 _CONNECTED_STREAM, _NETWORK_STREAM, _AGE_STREAM, _STAGE_STREAM = range(4)
 
@@ -145,7 +146,7 @@ def _ages(settings: Settings) -> NDArray[np.uint8]:
     shares = np.array(_AGE_SHARES) / sum(_AGE_SHARES)
     ends = np.round(np.cumsum(shares) * size).astype(np.int64)
     ends[-1] = size
-    ages = np.repeat(np.arange(6, dtype=np.uint8), np.diff(ends, prepend=0))
+    ages = np.repeat(np.arange(len(AGE_GROUPS), dtype=np.uint8), np.diff(ends, prepend=0))
     wiring.shuffle(ages, _stream(settings.seed, _AGE_STREAM))
     return ages
 

@@ -22,7 +22,7 @@ def read_parquet(path: Path) -> dict[str, NDArray[Any]]:
     parquet, arrow = _pyarrow(path, "pyarrow.parquet")
     try:
         table = parquet.ParquetFile(path).read(use_threads=False)
-        return _columns(table, arrow)
+        return _columns(path, table, arrow)
     except (OSError, arrow.ArrowException) as error:
         raise PopulationError(
             f"{path}: cannot be read as parquet: {error}; write the file again"
@@ -48,18 +48,22 @@ def read_csv(path: Path) -> dict[str, NDArray[Any]]:
                 )
         # One thread: only then does an error say in which row it is.
         table = csv.read_csv(path, read_options=csv.ReadOptions(use_threads=False))
-        return _columns(table, arrow)
+        return _columns(path, table, arrow)
     except (OSError, arrow.ArrowException) as error:
         raise PopulationError(
             f"{path}: cannot be read as CSV with a header: {error}; correct the row"
         ) from error
 
 
-def _columns(table: Any, arrow: ModuleType) -> dict[str, NDArray[Any]]:
-    columns = {}
+def _columns(path: Path, table: Any, arrow: ModuleType) -> dict[str, NDArray[Any]]:
+    columns: dict[str, NDArray[Any]] = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         if name.startswith("__index_level_") or not name:
             continue
+        if name in columns:
+            raise PopulationError(
+                f"{path}: column {name!r} is there twice; remove or rename one of the two"
+            )
         if arrow.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         columns[name] = np.array(column.to_numpy())  # our own, writable

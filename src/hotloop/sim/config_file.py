@@ -14,6 +14,7 @@ import yaml
 
 from hotloop.errors import ConfigError, nearest
 
+MOST_REPEATED = 100_000  # a few lines of aliases or references can stand for any number of values
 _REFERENCE = re.compile(r"\$\{([^${}]*)\}")
 
 
@@ -28,6 +29,20 @@ class ConfigFile:
     data: dict[str, Any]
     lines: dict[str, int] = field(default_factory=dict)
     referenced: set[str] = field(default_factory=set)
+    _repeated: int = 0
+
+    def repeat(self, place: str) -> None:
+        """One more value stands in another place than where it is written.
+
+        Raises: ConfigError beyond `MOST_REPEATED`.
+        """
+        self._repeated += 1
+        if self._repeated > MOST_REPEATED:
+            raise self.error(
+                place,
+                f"aliases (*) and references (${{…}}) stand for more than {MOST_REPEATED:,} "
+                "values: expected fewer; those of what has others within multiply",
+            )
 
     def error(self, place: str, message: str) -> ConfigError:
         """An error about a place in the file."""
@@ -109,7 +124,7 @@ def read_config(path: Path, sections: Collection[str]) -> ConfigFile:
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         loader = yaml.SafeLoader("")
-        raw = _plain(root, "", file, loader, ()) if root is not None else {}
+        raw = _plain(root, "", file, loader, (), set()) if root is not None else {}
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ConfigError(f"{path}{line}: not YAML: {error.problem}") from None
@@ -123,10 +138,18 @@ def read_config(path: Path, sections: Collection[str]) -> ConfigFile:
 
 
 def _plain(
-    node: yaml.Node, place: str, file: ConfigFile, loader: yaml.SafeLoader, above: tuple[int, ...]
+    node: yaml.Node,
+    place: str,
+    file: ConfigFile,
+    loader: yaml.SafeLoader,
+    above: tuple[int, ...],
+    seen: set[int],
 ) -> Any:
-    """A node's value, its lines noted on the way."""
+    """A node's value, its lines noted on the way. above, seen: the nodes around and before it."""
     file.lines.setdefault(place, node.start_mark.line + 1)
+    if id(node) in seen:
+        file.repeat(place)
+    seen.add(id(node))
     if id(node) in above:
         raise file.error(place, "an alias (*) that contains itself")
     above = (*above, id(node))
@@ -142,11 +165,11 @@ def _plain(
                 file.lines[below] = key_node.start_mark.line + 1
                 raise file.error(below, "given twice")
             file.lines[below] = key_node.start_mark.line + 1
-            found[key] = _plain(value_node, below, file, loader, above)
+            found[key] = _plain(value_node, below, file, loader, above, seen)
         return found
     if isinstance(node, yaml.SequenceNode):
         return [
-            _plain(item, f"{place}.{i}" if place else str(i), file, loader, above)
+            _plain(item, f"{place}.{i}" if place else str(i), file, loader, above, seen)
             for i, item in enumerate(node.value)
         ]
     return loader.construct_object(node, deep=True)
@@ -159,6 +182,8 @@ def _resolved(
 
     following: the references that led here.
     """
+    if following:
+        file.repeat(place)
     if isinstance(value, dict):
         return {
             k: _resolved(v, f"{place}.{k}" if place else k, root, file, following)

@@ -22,11 +22,20 @@ class LoadPopulation:
     """A population, read when it is first needed: whatever `hotloop.populations.load` takes.
 
     region: a name ("astoria"), a number of agents, a package, a folder, or the data itself.
-    seed: for populations that are drawn.
+    seed: for populations that are drawn. both_ways: whether each row of the network stands for a
+    contact in both directions. periods: whether a folder's networks take turns. See there.
     """
 
-    def __init__(self, region: Any, *, seed: int = 0) -> None:
+    def __init__(
+        self,
+        region: Any,
+        *,
+        seed: int = 0,
+        both_ways: bool | None = None,
+        periods: bool = False,
+    ) -> None:
         self.region, self.seed = region, seed
+        self.both_ways, self.periods = both_ways, periods
         self._data: Any = None
 
     @property
@@ -38,8 +47,18 @@ class LoadPopulation:
         if self._data is None:
             from hotloop.populations import load
 
-            self._data = load(self.region, seed=self.seed)
+            self._data = load(
+                self.region, seed=self.seed, both_ways=self.both_ways, periods=self.periods
+            )
         return self._data
+
+    @property
+    def population_size(self) -> int:
+        """Number of agents.
+
+        Raises: PopulationError.
+        """
+        return int(self.data.size)
 
 
 class DataLoader:

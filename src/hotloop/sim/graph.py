@@ -35,6 +35,7 @@ class CapturedSteps:
     """
 
     name = "captured graph"
+    acts_on: frozenset[str] = frozenset()  # its substeps may
 
     def __init__(
         self, state: State, run_substeps: Callable[[], None], capture: Capture | None = None

@@ -60,15 +60,42 @@ class Parameters:
         Raises: PathError with the nearest path; ParameterError for a shape, dtype, device or
         value that does not fit.
         """
-        ready = []
-        for path, value in values.items():
-            if path not in self._places:
-                raise PathError(
-                    f"no parameter {path!r}{nearest(path, self._places) or '; there is none'}"
-                )
-            ready.append((*self._places[path], self._fitted(path, value)))
+        ready = [(*self._place(path), self._fitted(path, value)) for path, value in values.items()]
         for substep, key, value in ready:
             substep.learnable[key] = value
+
+    def load(self, values: Mapping[str, Tensor]) -> None:
+        """Write values into the parameters themselves, all or none; an optimizer keeps its hold.
+
+        Raises: PathError for a path that there is not, or one of which there is no value;
+        ParameterError for another shape or what is no finite number.
+        """
+        ready = []
+        for path, value in values.items():
+            substep, key = self._place(path)
+            own = substep.learnable[key]
+            fitted = self._fitted(path, value)
+            if fitted.shape != own.shape:
+                raise ParameterError(
+                    f"{path}: expected the shape that it has, {tuple(own.shape)}, got "
+                    f"{tuple(fitted.shape)}; set_parameters takes another one in its place"
+                )
+            ready.append((own, fitted.detach()))
+        if missing := [path for path in self._places if path not in values]:
+            raise PathError(
+                f"expected a value for every parameter, got none for {', '.join(missing)}; "
+                "set_parameters changes some of them"
+            )
+        with torch.no_grad():
+            for own, value in ready:
+                own.copy_(value)
+
+    def _place(self, path: str) -> tuple[Substep, str]:
+        if path not in self._places:
+            raise PathError(
+                f"no parameter {path!r}{nearest(path, self._places) or '; there is none'}"
+            )
+        return self._places[path]
 
     def _fitted(self, path: str, value: object) -> Tensor:
         declared = self._declared[path]

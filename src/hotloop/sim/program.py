@@ -36,6 +36,8 @@ class Program(Protocol):
 
     name: str
     """How performance figures call it, such as "fused cpu"."""
+    acts_on: frozenset[str]
+    """Names of the `Settings` beyond device, seed and replicates that it asks for."""
 
     def advance(self, first_step: int, steps: int) -> None:
         """Do `steps` steps of the episode, the first of them step number `first_step`.

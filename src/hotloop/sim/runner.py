@@ -90,6 +90,12 @@ class Runner:
         ]
         self._state = state
         self._make_program()
+        try:
+            self._refuse_idle_settings()
+        except SettingError:
+            self.close()
+            self._state = None
+            raise
         self._start_record()
 
     def step(self, num_steps: int = 1) -> None:
@@ -136,6 +142,8 @@ class Runner:
                 self._make_program()
         self._state_was_put_back()
         self._start_record()
+
+    reset_state = reset
 
     def close(self) -> None:
         """End threads and let go of what runs hold; the record stays readable."""
@@ -188,18 +196,37 @@ class Runner:
         """Path and tensor of every parameter, the tensors themselves."""
         return iter(self._parameters)
 
+    def parameters(self) -> Iterator[Tensor]:
+        """The values of `named_parameters`, as an optimizer takes them."""
+        return (value for _, value in self.named_parameters())
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Copies of the parameters by path, for `load_state_dict`; see `get_state` for the rest."""
+        return {path: value.detach().clone() for path, value in self.named_parameters()}
+
+    def load_state_dict(self, values: Mapping[str, Tensor]) -> None:
+        """Write what `state_dict` gave into the parameters, which stay the tensors that they are.
+
+        Raises: PathError, ParameterError, see `Parameters.load`.
+        """
+        self._parameters.load(values)
+        self._parameters_changed()
+
     def set_parameters(self, values: Mapping[str, Tensor]) -> None:
         """Exchange parameters by path; see `Parameters.set`.
 
         Raises: PathError, ParameterError.
         """
         self._parameters.set(values)
+        self._parameters_changed()
+
+    _set_parameters = set_parameters
+
+    def _parameters_changed(self) -> None:
         if self._state is not None:
             self._span.end()
             if isinstance(self.program, CapturedSteps):
                 self.program.forget()
-
-    _set_parameters = set_parameters
 
     def set_value(self, path: str, value: Tensor | float) -> None:
         """Change a value of the state between two steps, such as what a policy decides.
@@ -299,6 +326,26 @@ class Runner:
         if program is not None:
             kind: StageKind = "gpu" if settings.device.type == "cuda" else "cpu"
             self._advance = stage("step", program.advance, kind=kind, effect="stateful")
+
+    def _refuse_idle_settings(self) -> None:
+        """A setting acts or is refused."""
+        if self.program is None or isinstance(self.program, CapturedSteps):
+            who = "its substeps"
+            acts_on = frozenset[str]().union(*(s.acts_on for s in self.substeps))
+        else:
+            who, acts_on = f"its program {self.program.name!r}", self.program.acts_on
+        for name, value in self.settings.asked().items():
+            if name not in acts_on:
+                raise SettingError(
+                    f"{name}={value!r}: model {self.model.name!r} runs by {who}, which "
+                    f"{'do' if who == 'its substeps' else 'does'} not act on it; leave it out"
+                )
+        gradient = self.settings.gradient
+        if self.model.gradient is None and gradient not in (True, False, "auto"):
+            raise SettingError(
+                f"gradient={gradient!r}: model {self.model.name!r} has no estimators of its own: "
+                "expected True, False or 'auto'"
+            )
 
     # --- between steps -------------------------------------------------------------------------
 

@@ -5,8 +5,9 @@ from typing import Literal
 
 import torch
 
-from hotloop.errors import DeviceError, SettingError, expect_positive
+from hotloop.errors import DeviceError, SettingError, expect_whole
 
+MOST_SEED = 2**63 - 1  # the state keeps seeds as int64
 PRECISIONS = ("double", "mixed")
 
 
@@ -37,14 +38,28 @@ class Settings:
     """Estimator through random events, by the model's name for it; False: none, True and "auto":
     the model's own choice, taken where a parameter requires a gradient."""
 
+    def asked(self) -> dict[str, object]:
+        """The settings that ask for a faster way, which is refused where nothing goes it."""
+        wanted: dict[str, object] = {}
+        if self.active_set is True:
+            wanted["active_set"] = True
+        if self.precision != "double":
+            wanted["precision"] = self.precision
+        return wanted
+
     def __post_init__(self) -> None:
-        expect_positive("replicates", self.replicates)
-        expect_positive("threads", self.threads)
+        expect_whole("replicates", self.replicates, 1)
+        expect_whole("threads", self.threads, 1)
+        expect_whole("seed", self.seed, -MOST_SEED, MOST_SEED - (self.replicates or 1))
         if self.precision not in PRECISIONS:
             raise SettingError(f"precision: expected one of {PRECISIONS}, got {self.precision!r}")
         if self.active_set not in (True, False, "auto"):
             raise SettingError(
                 f"active_set: expected True, False or 'auto', got {self.active_set!r}"
+            )
+        if not isinstance(self.gradient, str | bool):
+            raise SettingError(
+                f"gradient: expected a name, True, False or 'auto', got {self.gradient!r}"
             )
         if self.capture and self.device.type != "cuda":
             raise SettingError(

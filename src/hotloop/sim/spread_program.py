@@ -85,6 +85,7 @@ class SpreadProgram:
     """
 
     name = "fused cpu"
+    acts_on = frozenset({"active_set", "precision", "threads"})
 
     def __init__(
         self,

@@ -30,6 +30,8 @@ class Transmission(Substep):
     willing: column of how much each agent isolates, if the model has it.
     """
 
+    acts_on = frozenset({"precision"})
+
     def __init__(
         self,
         spread: Spread,

@@ -30,6 +30,8 @@ class Substep(ABC):
     series of any length, for a model that repeats its last entry. A "/" in a name puts another
     name than the substep's before it in the parameter's path.
 
+    acts_on: names of the `Settings` that it asks for, such as "precision"; others are refused.
+
     Every runner works with a copy of its own.
     """
 
@@ -37,6 +39,7 @@ class Substep(ABC):
     populations: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+    acts_on: frozenset[str] = frozenset()
 
     def __init__(self, **learnable: Tensor | float) -> None:
         self.name = self.name or _snake_case(type(self).__name__)

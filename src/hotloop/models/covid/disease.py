@@ -4,15 +4,15 @@ import math
 
 import numpy as np
 
+from hotloop.populations.ages import AGE_GROUPS
 from hotloop.sim.spread import Spread
 
 STAGES = ("susceptible", "exposed", "infected", "recovered", "dead")
 SUSCEPTIBLE, EXPOSED, INFECTED, RECOVERED, DEAD = range(5)
-# Age codes 0 to 5 are the groups 0-19, 20-29, 30-39, 40-49, 50-64 and 65 and older.
-NUM_AGES = 6
+NUM_AGES = len(AGE_GROUPS)
 
 INFECTIOUSNESS = (0.0, 0.33, 0.72, 0.0, 0.0)  # by stage
-# By age code; the tables of some populations know three codes more.
+# By age code, see `populations.ages`; the tables of some populations know three codes more.
 SUSCEPTIBILITY = (0.35, 0.69, 1.03, 1.03, 1.03, 1.03, 1.27, 1.52, 1.52)
 INTERACTIONS = (2.0, 3.0, 3.0, 3.0, 3.0, 4.0)  # mean, by age code
 R_BY_WEEK = (4.75, 4.75, 4.75)

@@ -13,11 +13,11 @@ from torch import Tensor
 from hotloop.errors import SettingError
 from hotloop.models.covid import disease
 from hotloop.models.covid.model import POPULATION, CovidSettings, model
+from hotloop.populations.ages import SCHOOL_AGE
 from hotloop.sim.env import SimulationEnv, SimulationVectorEnv, Task
 from hotloop.sim.state import State
 
 HALF_SEEN = 10.0  # infections or deaths per 1000 that an observation shows as 1/2
-SCHOOL_AGE = 0  # code of those up to 19
 DEFAULT_AGENTS, DEFAULT_DAYS, DEFAULT_WILLINGNESS = 5_000, 84, 0.6
 
 

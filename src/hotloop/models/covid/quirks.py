@@ -27,6 +27,8 @@ class QuirkyTransmission(Transmission):
     interactions: (groups,) mean interactions by group, of which the population's mean is taken.
     """
 
+    acts_on = frozenset()
+
     def __init__(self, *args: Any, interactions: Tensor, both_ways: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._interactions, self._both_ways = interactions, both_ways
