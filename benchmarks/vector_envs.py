@@ -435,6 +435,7 @@ def targets(cells: Sequence[Cell]) -> str:
         ("hotloop serial", "bare loop", 0.97),
         ("hotloop serial", "bare loop, unwrapped", 0.97),
         ("hotloop serial", "Gymnasium Sync", 1.15),
+        ("bare loop, unwrapped", "Gymnasium Sync", None),
         ("hotloop process", "Gymnasium Async", 10.0),
         ("hotloop process", "Tianshou Shmem", 12.0),
         ("hotloop process", "hotloop serial", 1.6),

@@ -142,6 +142,14 @@ def test_every_way_to_run_gives_the_same_counts(capsys: pytest.CaptureFixture[st
     assert 0.5 < mixed["infected"]["value"] / plain["infected"]["value"] < 2
 
 
+def test_contacts_are_read_in_both_directions_where_asked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    once, both = json_of(capsys, *SMALL), json_of(capsys, *SMALL, "--both-ways")
+    assert both["setting"]["contacts"] > 1.9 * once["setting"]["contacts"]
+    assert both["infected"]["value"] > once["infected"]["value"]
+
+
 def test_the_parameters_are_taken(capsys: pytest.CaptureFixture[str]) -> None:
     assert json_of(capsys, *SMALL, "--r", "0")["infected"]["high"] == 0
     assert json_of(capsys, *SMALL, "--mortality", "0")["deaths"]["high"] == 0

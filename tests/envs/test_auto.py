@@ -80,6 +80,19 @@ def test_beside_other_programs_more_workers_get_more_of_the_cores():
     assert serial == pytest.approx(8 * HEAVY.step_s / (2 / 4), rel=1e-3), "two cores for four"
 
 
+def test_beside_other_programs_few_workers_race_with_many_and_with_one_process():
+    """There 8 workers of 32 CartPoles were expected at 0.6 ms, and took 3.5 where 2 took 1.9."""
+    for others in (1.0, 2.0):
+        racers = auto._racers(expect(CHEAP, 64, 2, others=others), others)
+        kinds = [(racer.backend, racer.num_workers) for racer in racers]
+        assert ("serial", 1) in kinds
+        assert ("process", 2) in kinds
+        assert len(kinds) == len(set(kinds)) <= 3
+    assert len(auto._racers(expect(CHEAP, 64, 2), 0.0)) <= 2
+    assert auto._racers(expect(HEAVY, 64, 8), 0.0) == [], "nothing comes close"
+    assert auto._racers(expect(CHEAP, 64, 2, asked=2, others=1.0), 1.0) == []
+
+
 def test_neighbours_are_counted():
     process = multiprocessing.get_context("fork").Process(target=_spin, daemon=True)
     process.start()

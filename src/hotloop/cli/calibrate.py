@@ -47,6 +47,8 @@ class Options(CalibrationSettings):
     """The observed counts: a CSV file with the columns day,daily_infected[,daily_deaths]."""
     population: str = "astoria"
     """Who lives there: astoria, brooklyn, a number of agents, or a folder."""
+    both_ways: bool = False
+    """Read each row of the network in both directions; without it from src to dst, as written."""
     r: str | None = None
     """First guess of R, one a week, such as 4,4,3; the last one goes on."""
     mortality: float | None = None
@@ -75,6 +77,7 @@ def run(arguments: list[str]) -> int:
     scenario = Scenario(
         model=options.model,
         population=options.population,
+        both_ways=options.both_ways,
         steps=len(cases.infected),
         replicates=None,
         seed=options.seed,

@@ -53,6 +53,7 @@ class Scenario:
     threads: int | None = None
     precision: Literal["double", "mixed"] = "double"
     active_set: bool = True
+    both_ways: bool = False
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
@@ -93,7 +94,8 @@ def load_population(scenario: Scenario, errors: Console) -> "PopulationData":
 
     shown = errors.status(f"population {scenario.population} …")
     with shown if errors.is_terminal else contextlib.nullcontext(), refused_before_start():
-        return load(scenario.population)
+        # Not given, it is not settled either: a network that has each contact once is told.
+        return load(scenario.population, both_ways=scenario.both_ways or None)
 
 
 def ready(scenario: Scenario, data: "PopulationData") -> "Runner":

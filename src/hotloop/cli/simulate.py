@@ -38,6 +38,8 @@ class Options:
     """What spreads: covid."""
     population: str = "astoria"
     """Who lives there: astoria, brooklyn, a number of agents, or a folder."""
+    both_ways: bool = False
+    """Read each row of the network in both directions; without it from src to dst, as written."""
     steps: int = 21
     """Days to simulate."""
     replicates: int = 32
@@ -87,6 +89,7 @@ def run(arguments: list[str]) -> int:
     scenario = Scenario(
         model=options.model,
         population=options.population,
+        both_ways=options.both_ways,
         steps=options.steps,
         # On a cluster, one run here tells whether the settings can be.
         replicates=1 if options.ray else -(-options.replicates // batches),

@@ -2,7 +2,8 @@
 
 One env is stepped in a process of its own, to learn what a step takes, how it varies, how much of
 it is work and how much is waiting, and how large an observation is. From that follows what each
-backend would need for a step of all envs. Where two come close, both are built and race.
+backend would need for a step of all envs. Where two come close, or other programs keep cores busy,
+some are built and race.
 """
 
 import logging
@@ -27,7 +28,7 @@ from hotloop.errors import WorkerError
 
 _LOG = logging.getLogger("hotloop")
 PROBE_S = 0.6
-RACE_S = 0.25  # for each of two that come close
+RACE_S = 0.25  # for each that races
 LITTLE = 0.2  # fewer busy cores than this are not worth a word
 CLOSE = 0.5  # a race is run where the second is expected to need at most so much more
 # A step of all envs in workers costs this beside the envs' own steps: signals both ways, and the
@@ -114,12 +115,10 @@ def choose(
     asked = settings.get("num_workers")
     splits = settings.get("splits") or 1
     candidates = expect(probe, len(fns), whole_cores(), splits, asked, others)
-    rivals = list({candidate.backend: candidate for candidate in reversed(candidates)}.values())
-    rivals.sort(key=lambda candidate: candidate.expected_s)  # the best of each backend
-    affordable = probe.make_s * len(fns) < RACE_S
-    if affordable and len(rivals) > 1 and _are_close(*rivals[:2]):
-        raced = _race(fns, rivals[:2])
-        candidates = raced + [other for other in candidates if other not in rivals[:2]]
+    racers = _racers(candidates, others) if probe.make_s * len(fns) < RACE_S else []
+    if racers:
+        raced = _race(fns, racers, others)
+        candidates = raced + [other for other in candidates if other not in racers]
     best = candidates[0]
     workers = None if best.backend == "serial" else best.num_workers
     choice = Choice(
@@ -220,12 +219,26 @@ def make_candidate(fns: Sequence[Callable[[], Any]], candidate: Candidate) -> Ve
     return ProcessVectorEnv(fns, num_workers=candidate.num_workers)
 
 
-def _are_close(first: Candidate, second: Candidate) -> bool:
-    return second.expected_s < first.expected_s * (1 + CLOSE)
+def _racers(candidates: Sequence[Candidate], others: float) -> list[Candidate]:
+    """Who is worth a race: the best two backends where they are close.
+
+    Beside other programs expectations are rough, above all of many workers, which wait for cores
+    again and again: there the best of each backend races, and workers, as few as are considered.
+    """
+    rivals = list({candidate.backend: candidate for candidate in reversed(candidates)}.values())
+    rivals.sort(key=lambda candidate: candidate.expected_s)
+    if others:
+        fewest = min(candidates, key=lambda c: (c.backend == "serial", c.num_workers))
+        rivals += [fewest] if fewest not in rivals else []
+        return rivals if len(rivals) > 1 else []
+    is_close = len(rivals) > 1 and rivals[1].expected_s < rivals[0].expected_s * (1 + CLOSE)
+    return rivals[:2] if is_close else []
 
 
-def _race(fns: Sequence[Callable[[], Any]], racers: Sequence[Candidate]) -> list[Candidate]:
-    """Build two and let them take turns."""
+def _race(
+    fns: Sequence[Callable[[], Any]], racers: Sequence[Candidate], others: float
+) -> list[Candidate]:
+    """Build them and let them take turns."""
     envs = [make_candidate(fns, racer) for racer in racers]
     rates: list[list[float]] = [[] for _ in racers]
     try:
@@ -236,7 +249,11 @@ def _race(fns: Sequence[Callable[[], Any]], racers: Sequence[Candidate]) -> list
         for racing in envs:
             racing.close()
     raced = [
-        Candidate(r.backend, r.num_workers, r.expected_s, envs[k].num_envs / max(rates[k]))
+        # The best turn is the least disturbed; beside other programs being disturbed is the rule.
+        Candidate(
+            *(r.backend, r.num_workers, r.expected_s),
+            envs[k].num_envs / (float(np.mean(rates[k])) if others else max(rates[k])),
+        )
         for k, r in enumerate(racers)
     ]
     return sorted(raced, key=lambda candidate: candidate.measured_s or 0.0)
