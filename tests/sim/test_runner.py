@@ -7,7 +7,7 @@ from tiny_models import BETA, CASES, MOOD, STAGE, WEEKS, growth, sir
 
 from hotloop.errors import ParameterError, PathError, RunnerError, SettingError, SubstepError
 from hotloop.loop.state import Snapshot
-from hotloop.sim import Column, Executor, Record, Runner
+from hotloop.sim import Column, Executor, Model, Record, Runner, Substep
 from hotloop.sim.graph import CapturedSteps
 from hotloop.sim.loop import loop
 
@@ -315,6 +315,38 @@ def test_a_setting_acts_or_is_refused(settings, words) -> None:
     with pytest.raises(SettingError) as caught:
         started(sir(), **settings)
     assert words in str(caught.value)
+
+
+class Counts(Substep):
+    """Notes with how many threads torch computes within a step."""
+
+    reads, writes = ("agents/cells/value",), ("agents/cells/value",)
+
+    def transition(self, state, action):
+        seen.append(torch.get_num_threads())
+        return {"agents/cells/value": state["agents/cells/value"] + 0}
+
+
+seen: list[int] = []
+
+
+def test_threads_limit_torch_within_a_step_and_nowhere_else() -> None:
+    model = Model(
+        "counts",
+        substeps=(Counts(),),
+        populations={"cells": {"value": 1.0}},
+        sizes={"cells": 4},
+    )
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        for threads, expected in ((1, 1), (None, 2), (3, 3)):
+            seen.clear()
+            started(model, threads=threads).step(2)
+            assert seen == [expected] * 2
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_program_that_does_not_act_on_a_setting_refuses_it() -> None:

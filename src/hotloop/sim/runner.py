@@ -23,6 +23,7 @@ from hotloop.sim.span import Span
 from hotloop.sim.state import State, StateView
 from hotloop.sim.stats import Stats, Traffic, report
 from hotloop.sim.substep import check_results
+from hotloop.sim.threads import torch_threads
 from hotloop.sim.trajectory import Trajectory
 
 
@@ -112,7 +113,8 @@ class Runner:
             (self._span.begin if with_gradient else self._span.end)()
             state.renew_step_index()
             if self.program is None or keeps_graph:
-                self._run_substeps(num_steps)
+                with torch_threads(self.settings.threads):
+                    self._run_substeps(num_steps)
             else:
                 self._run_program(num_steps)
         if with_gradient:

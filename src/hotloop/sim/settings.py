@@ -31,7 +31,8 @@ class Settings:
     active_set: bool | Literal["auto"] = "auto"
     """Whether a program visits active agents only; "auto" follows what it has measured."""
     threads: int | None = None
-    """CPU threads of a program; None takes all that this process may use."""
+    """CPU threads of a program, or of torch while substeps run; None takes all that this process
+    may use."""
     precision: Literal["double", "mixed"] = "double"
     """Number format of a model's arithmetic; "mixed" is a model's own faster, rougher choice."""
     gradient: str | bool = "auto"

@@ -1,8 +1,11 @@
-"""Threads for compiled code that runs without Python's lock."""
+"""Threads for compiled code that runs without Python's lock, and those that torch may take."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import TypeVar
+
+import torch
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -33,3 +36,17 @@ class Threads:
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
+
+
+@contextmanager
+def torch_threads(count: int | None) -> Iterator[None]:
+    """Let torch compute with so many threads within the block; None leaves it its own number."""
+    before = torch.get_num_threads()
+    if count is None or count == before:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
