@@ -228,7 +228,7 @@ def test_stats_and_one_run(capsys: pytest.CaptureFixture[str]) -> None:
         ("--r=-1", "--r: expected numbers of 0 or more"),
         ("--r nan", "--r: expected numbers of 0 or more"),
         ("--mortality 1.5", "mortality: expected 0 to 1"),
-        ("--threads 0", "threads: expected a number above 0"),
+        ("--threads 0", "threads: expected a whole number of 1 or more"),
         ("--out r.xlsx", "ends in .csv or .parquet, got '.xlsx'"),
         ("--out r", "ends in .csv or .parquet, got no suffix"),
         ("--out there.txt/r.csv", "there.txt is not a folder"),

@@ -24,7 +24,7 @@ from hotloop.errors import SettingError, ShapeError, StateError
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
-Outcome = tuple[Tree, Array, Flags, Flags]  # observations, rewards, terminated, truncated
+Received = tuple[Tree, Array, Flags, Flags]  # observations, rewards, terminated, truncated
 Batch = tuple[Tree, Array, Flags, Flags, dict[str, Any]]
 Told = tuple[Tree, Array, Flags, Flags, EnvInfos]
 Rows = NDArray[np.int64]
@@ -374,7 +374,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Tree, Tree, Array]):
 
     def _receive(
         self, env_ids: Sequence[int] | Rows | None, take: Callable[[Rows], _Taken]
-    ) -> tuple[Rows, _Taken, Outcome]:
+    ) -> tuple[Rows, _Taken, Received]:
         """The rows of a batch, their infos as `take` takes them, and what else came of them."""
         self._refuse_closed()
         rows = self._next_batch() if env_ids is None else self._these(self._as_rows(env_ids))
