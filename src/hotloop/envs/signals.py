@@ -173,7 +173,8 @@ class Looks:
         self._rest = rest
         self._on_neighbour = on_neighbour
         self._alone = True
-        self._most_ns = MOST_SHARED_NS if rest else MOST_NS
+        # Who gives the core away may as well go on: a wait is longer now and then.
+        self._least_ns, self._most_ns = (MOST_NS, MOST_SHARED_NS) if rest else (LEAST_NS, MOST_NS)
         self._usual_ns = self._most_ns // 4  # what looks that paid off took, lately
         self._limit_ns = self._most_ns
         # When looks that paid off began, when what they saw was told, and when they saw it.
@@ -219,7 +220,7 @@ class Looks:
         if not self._late:
             self._say(alone=True)
         self._usual_ns += (seen_ns - start_ns - self._usual_ns) // 8
-        self._limit_ns = min(max(4 * self._usual_ns, LEAST_NS), self._most_ns)
+        self._limit_ns = min(max(4 * self._usual_ns, self._least_ns), self._most_ns)
         self._in_vain, self._pause = 0, max(PAUSE, self._pause - self._pause // 64)
 
     def _fail(self) -> None:
