@@ -64,7 +64,6 @@ class Doubles:
     """A program for `growth`: doubles every agent's value in place, as fast as can be."""
 
     name = "doubling"
-    acts_on = frozenset()
 
     def __init__(self, parts: Parts) -> None:
         self.value = parts.state["agents/cells/value"]

@@ -347,8 +347,6 @@ def _join(total: int, pieces: list[Piece]) -> Any:
             parts += [(start - reached, {}), (count, column)]
             reached = start + count
         return concat_infos([*parts, (total - reached, {})])
-    if len(first) == total:
-        return first.copy()
     fill = None if first.dtype == object and first.ndim == 1 else 0
     joined = np.full((total, *first.shape[1:]), fill, first.dtype)
     for start, count, column, _ in pieces:

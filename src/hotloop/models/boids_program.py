@@ -20,7 +20,6 @@ class FlockProgram:
     """Steps the columns of one flock, or of R, in place; equal to `Flock` to the last bit."""
 
     name = "fused cpu"
-    acts_on = frozenset({"threads"})
 
     def __init__(self, flock: Flock, parts: Parts) -> None:
         self._flock, self._state = flock, parts.state

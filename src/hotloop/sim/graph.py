@@ -35,7 +35,6 @@ class CapturedSteps:
     """
 
     name = "captured graph"
-    acts_on: frozenset[str] = frozenset()  # its substeps may
 
     def __init__(
         self, state: State, run_substeps: Callable[[], None], capture: Capture | None = None

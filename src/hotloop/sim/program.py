@@ -30,14 +30,13 @@ class Parts:
 class Program(Protocol):
     """Advances a state in place; made by `Model.program(parts)`, once for each runner.
 
+    One that acts on settings of `Settings.asked` has their names in a frozenset `acts_on`.
     It may hold the state's tensors: those that it was made with stay the state's, and hold its
     values whenever the program is asked to advance.
     """
 
     name: str
     """How performance figures call it, such as "fused cpu"."""
-    acts_on: frozenset[str]
-    """Names of the `Settings` beyond device, seed and replicates that it asks for."""
 
     def advance(self, first_step: int, steps: int) -> None:
         """Do `steps` steps of the episode, the first of them step number `first_step`.

@@ -331,16 +331,15 @@ class Runner:
 
     def _refuse_idle_settings(self) -> None:
         """A setting acts or is refused."""
-        if self.program is None or isinstance(self.program, CapturedSteps):
-            who = "its substeps"
-            acts_on = frozenset[str]().union(*(s.acts_on for s in self.substeps))
-        else:
-            who, acts_on = f"its program {self.program.name!r}", self.program.acts_on
+        who, acting = "its substeps, which do", list[object](self.substeps)
+        if self.program is not None and not isinstance(self.program, CapturedSteps):
+            who, acting = f"its program {self.program.name!r}, which does", [self.program]
+        acts_on = {name for part in acting for name in getattr(part, "acts_on", ())}
         for name, value in self.settings.asked().items():
             if name not in acts_on:
                 raise SettingError(
-                    f"{name}={value!r}: model {self.model.name!r} runs by {who}, which "
-                    f"{'do' if who == 'its substeps' else 'does'} not act on it; leave it out"
+                    f"{name}={value!r}: model {self.model.name!r} runs by {who} not act on it; "
+                    "leave it out"
                 )
         gradient = self.settings.gradient
         if self.model.gradient is None and gradient not in (True, False, "auto"):

@@ -85,7 +85,7 @@ class SpreadProgram:
     """
 
     name = "fused cpu"
-    acts_on = frozenset({"active_set", "precision", "threads"})
+    acts_on = frozenset({"active_set", "precision"})
 
     def __init__(
         self,

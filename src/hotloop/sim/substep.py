@@ -30,7 +30,7 @@ class Substep(ABC):
     series of any length, for a model that repeats its last entry. A "/" in a name puts another
     name than the substep's before it in the parameter's path.
 
-    acts_on: names of the `Settings` that it asks for, such as "precision"; others are refused.
+    acts_on: names of the settings of `Settings.asked` that it acts on, such as "precision".
 
     Every runner works with a copy of its own.
     """
