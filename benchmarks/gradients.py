@@ -20,8 +20,7 @@ import numpy as np
 import torch
 
 from hotloop.models.covid import disease
-from hotloop.populations import astoria, load
-from hotloop.sim.gradient import (
+from hotloop.models.epidemic.gradient import (
     ExpectedModel,
     Flips,
     MessagePassing,
@@ -33,9 +32,10 @@ from hotloop.sim.gradient import (
     expected_curves,
     simulate,
 )
+from hotloop.models.epidemic.program import SpreadColumns, SpreadProgram
+from hotloop.models.epidemic.spread import SpreadInputs
+from hotloop.populations import astoria, load
 from hotloop.sim.network import Network
-from hotloop.sim.spread import SpreadInputs
-from hotloop.sim.spread_program import SpreadColumns, SpreadProgram
 from tables import table, write_page
 
 R, M = 4.75, 0.12

@@ -115,7 +115,7 @@ def test_without_deaths_the_mortality_stays(capsys: pytest.CaptureFixture[str]) 
 def test_an_interrupted_fit_says_how_far_it_came(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from hotloop.sim import calibration
+    from hotloop.models.epidemic import calibration
 
     iterate = calibration._Fit.iterate
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hotloop.sim.draws import bits, stream_key, uniform, uniform_by_operations, uniform_numpy
-from sim.plain_spread import draw
+from support.plain_spread import draw
 
 WORDS = st.integers(-(2**63), 2**63 - 1)
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from hotloop.sim.gradient import Estimator, SpreadProblem, SpreadStart, simulate
+from hotloop.models.epidemic.gradient import Estimator, SpreadProblem, SpreadStart, simulate
+from hotloop.models.epidemic.spread import Spread
 from hotloop.sim.network import Network
-from hotloop.sim.spread import Spread
 
 FAR = 500  # as files of stages write "not yet"
 

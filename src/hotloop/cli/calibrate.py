@@ -18,9 +18,7 @@ from hotloop.cli.places import check_place, with_plot_value, write_table
 from hotloop.cli.scenario import MODELS, Scenario
 from hotloop.errors import SettingError
 from hotloop.loop.run import Run
-from hotloop.report.console_curves import print_calibrate
-from hotloop.report.curves import fitted
-from hotloop.sim.calibration import (
+from hotloop.models.epidemic.calibration import (
     Band,
     Calibration,
     CalibrationSettings,
@@ -28,7 +26,9 @@ from hotloop.sim.calibration import (
     Observed,
     calibrate,
 )
-from hotloop.sim.gradient import SpreadStart, estimator
+from hotloop.models.epidemic.gradient import SpreadStart, estimator
+from hotloop.report.console_curves import print_calibrate
+from hotloop.report.curves import fitted
 
 if TYPE_CHECKING:
     from hotloop.sim import Runner

@@ -14,8 +14,9 @@ from numba import float64, int64, njit, uint64, void
 
 GOLDEN = 0x9E3779B97F4A7C15
 _MIX_1, _MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-# Streams: one for each kind of decision, so that none of them shares a draw with another.
-INFECTION, OUTCOME, CONTACTS, INITIAL = 0, 1, 2, 3
+# Streams: one for each kind of decision, so that none of them shares a draw with another. Models
+# number theirs from 0 and leave out these two.
+CONTACTS, INITIAL = 2, 3
 UNIT = 2.0**-32
 
 _U = np.uint64

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
+from hotloop.models.epidemic.spread import Spread
 from hotloop.populations.ages import AGE_GROUPS
-from hotloop.sim.spread import Spread
 
 STAGES = ("susceptible", "exposed", "infected", "recovered", "dead")
 SUSCEPTIBLE, EXPOSED, INFECTED, RECOVERED, DEAD = range(5)

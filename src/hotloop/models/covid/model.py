@@ -9,10 +9,10 @@ import torch
 from hotloop.errors import SettingError
 from hotloop.models.covid import disease
 from hotloop.models.covid.quirks import QuirkyProgression, QuirkyTransmission
+from hotloop.models.epidemic.gradient.differentiator import differentiator
+from hotloop.models.epidemic.substeps import Progression, Transmission, fused
 from hotloop.sim.draws import INITIAL
-from hotloop.sim.gradient.differentiator import differentiator
 from hotloop.sim.model import Column, FromColumn, FromEdges, Model, Series
-from hotloop.sim.spread_substeps import Progression, Transmission, fused
 from hotloop.sim.substep import Substep
 
 POPULATION = "citizens"

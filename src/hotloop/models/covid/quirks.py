@@ -15,9 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hotloop.sim.draws import INFECTION
-from hotloop.sim.spread import NEVER
-from hotloop.sim.spread_substeps import Progression, Transmission
+from hotloop.models.epidemic.spread import INFECTION, NEVER
+from hotloop.models.epidemic.substeps import Progression, Transmission
 from hotloop.sim.state import StateView
 
 

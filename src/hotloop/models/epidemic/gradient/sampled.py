@@ -13,10 +13,10 @@ import numpy as np
 from numba import njit
 
 from hotloop.errors import SettingError, expect_positive
-from hotloop.sim.gradient.kernels import Pairs, send_infected, send_seeds
-from hotloop.sim.gradient.message_passing import by_time, leaving, make_pairs
-from hotloop.sim.gradient.problem import Simulator, SpreadProblem, infected_times
-from hotloop.sim.spread import NEVER
+from hotloop.models.epidemic.gradient.kernels import Pairs, send_infected, send_seeds
+from hotloop.models.epidemic.gradient.message_passing import by_time, leaving, make_pairs
+from hotloop.models.epidemic.gradient.problem import Simulator, SpreadProblem, infected_times
+from hotloop.models.epidemic.spread import NEVER
 
 Array = np.ndarray[Any, Any]
 

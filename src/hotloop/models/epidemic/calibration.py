@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from hotloop.errors import SettingError, ShapeError, expect_positive
-from hotloop.sim.gradient import (
+from hotloop.models.epidemic.gradient import (
     MOST_BOTH_WAYS,
     Estimator,
     Runs,

@@ -7,7 +7,7 @@ at 21 steps or 25% at 100; elsewhere within 2% of the largest.
 import numpy as np
 import pytest
 
-from hotloop.sim.gradient import MessagePassing, SpreadProblem
+from hotloop.models.epidemic.gradient import MessagePassing, SpreadProblem
 from support.spreads import central_differences, mean_gradient, town
 
 SEEDS = 200

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from hotloop.errors import SettingError
 from hotloop.models.covid.disease import spread
-from hotloop.sim import spread_program
+from hotloop.models.epidemic import program as program_module
+from hotloop.models.epidemic.program import SpreadColumns, SpreadProgram
+from hotloop.models.epidemic.spread import NEVER, Spread, SpreadInputs
 from hotloop.sim.network import Network, PeriodicNetwork, RandomContacts
-from hotloop.sim.spread import NEVER, Spread, SpreadInputs
-from hotloop.sim.spread_program import SpreadColumns, SpreadProgram
-from sim.plain_spread import Plain
+from support.plain_spread import Plain
 
 COVID = spread()
 T = 25
@@ -90,7 +90,7 @@ def test_every_path_equals_the_plain_twin(seed, size, degree, cuts):
 @pytest.mark.parametrize("mode", ["push", "pull", "auto"])
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_threads_and_replicates_change_no_bit(monkeypatch, mode, threads):
-    monkeypatch.setattr(spread_program, "_worth_threads", lambda _: True)
+    monkeypatch.setattr(program_module, "_worth_threads", lambda _: True)
     people = population(1, 3_000, 4, active=0.05)
     network = Network.from_edges(3_000, people[0])
     singles = []

@@ -25,14 +25,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numba import njit
 
-from hotloop.sim.gradient.kernels import (
+from hotloop.models.epidemic.gradient.kernels import (
     BLOCK,
     Pairs,
     Tables,
     theta_table,
     values,
 )
-from hotloop.sim.gradient.problem import SpreadProblem, infected_times
+from hotloop.models.epidemic.gradient.problem import SpreadProblem, infected_times
 
 Array = np.ndarray[Any, Any]
 _ONE = np.uint64(1)

@@ -7,12 +7,12 @@ mortality. `default_estimator` chooses; docs/benchmarks/gradients.md compares th
 from collections.abc import Callable
 
 from hotloop.errors import SettingError, nearest
-from hotloop.sim.gradient.attach import Estimator, attach
-from hotloop.sim.gradient.dense import Relaxed, StraightThrough
-from hotloop.sim.gradient.expected import ExpectedModel, expected_curves
-from hotloop.sim.gradient.message_passing import MessagePassing
-from hotloop.sim.gradient.problem import Runs, SpreadProblem, SpreadStart, simulate
-from hotloop.sim.gradient.sampled import Flips, Score
+from hotloop.models.epidemic.gradient.attach import Estimator, attach
+from hotloop.models.epidemic.gradient.dense import Relaxed, StraightThrough
+from hotloop.models.epidemic.gradient.expected import ExpectedModel, expected_curves
+from hotloop.models.epidemic.gradient.message_passing import MessagePassing
+from hotloop.models.epidemic.gradient.problem import Runs, SpreadProblem, SpreadStart, simulate
+from hotloop.models.epidemic.gradient.sampled import Flips, Score
 
 __all__ = [
     "ESTIMATORS",

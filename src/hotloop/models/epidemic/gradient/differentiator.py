@@ -8,11 +8,17 @@ import torch
 from torch import Tensor
 
 from hotloop.errors import SettingError
-from hotloop.sim.gradient import default_estimator, estimator
-from hotloop.sim.gradient.attach import Estimator, attach
-from hotloop.sim.gradient.problem import SpreadProblem, SpreadStart
+from hotloop.models.epidemic.gradient import default_estimator, estimator
+from hotloop.models.epidemic.gradient.attach import Estimator, attach
+from hotloop.models.epidemic.gradient.problem import SpreadProblem, SpreadStart
+from hotloop.models.epidemic.substeps import (
+    Progression,
+    Transmission,
+    numbers,
+    one_run,
+    spread_parts,
+)
 from hotloop.sim.program import Parts
-from hotloop.sim.spread_substeps import Progression, Transmission, numbers, one_run, spread_parts
 
 
 def differentiator(parts: Parts) -> "SpreadDifferentiator | None":

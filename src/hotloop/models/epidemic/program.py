@@ -15,9 +15,7 @@ import numpy as np
 import torch
 
 from hotloop.errors import SettingError
-from hotloop.sim.network import AnyNetwork, Network, RandomContacts
-from hotloop.sim.spread import NEVER, Spread, SpreadInputs
-from hotloop.sim.spread_kernels import (
+from hotloop.models.epidemic.kernels import (
     ACTIVE_STEPS,
     AUTO,
     BLOCK_AGENTS,
@@ -41,6 +39,8 @@ from hotloop.sim.spread_kernels import (
     push,
     settle,
 )
+from hotloop.models.epidemic.spread import NEVER, Spread, SpreadInputs
+from hotloop.sim.network import AnyNetwork, Network, RandomContacts
 from hotloop.sim.threads import Threads
 
 Array = np.ndarray[Any, Any]

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hotloop.errors import SettingError, ShapeError
-from hotloop.sim.gradient import (
+from hotloop.models.epidemic.gradient import (
     ESTIMATORS,
     Estimator,
     Flips,

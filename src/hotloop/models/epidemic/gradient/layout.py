@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numba import njit
 
-from hotloop.sim.spread import NEVER, Spread
+from hotloop.models.epidemic.spread import NEVER, Spread
 
 if TYPE_CHECKING:
-    from hotloop.sim.gradient.problem import SpreadStart
+    from hotloop.models.epidemic.gradient.problem import SpreadStart
 
 Array = np.ndarray[Any, Any]
 

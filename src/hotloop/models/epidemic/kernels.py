@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from hotloop.sim.draws import GOLDEN, INFECTION, OUTCOME, UNIT, mix64, stream_key
-from hotloop.sim.spread import NEVER
+from hotloop.models.epidemic.spread import INFECTION, NEVER, OUTCOME
+from hotloop.sim.draws import GOLDEN, UNIT, mix64, stream_key
 
 Array = np.ndarray[Any, Any]
 _GOLDEN, _ONE, _32 = np.uint64(GOLDEN), np.uint64(1), np.uint64(32)

@@ -15,9 +15,10 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from hotloop.errors import expect_positive
-from hotloop.sim.draws import INFECTION, uniform
-from hotloop.sim.gradient.message_passing import leaving
-from hotloop.sim.gradient.problem import SpreadProblem
+from hotloop.models.epidemic.gradient.message_passing import leaving
+from hotloop.models.epidemic.gradient.problem import SpreadProblem
+from hotloop.models.epidemic.spread import INFECTION
+from hotloop.sim.draws import uniform
 
 Array = np.ndarray[Any, Any]
 Tensor = torch.Tensor

@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from hotloop.errors import SettingError
-from hotloop.sim.draws import INFECTION, OUTCOME
+from hotloop.models.epidemic.program import Mode, SpreadColumns, SpreadProgram
+from hotloop.models.epidemic.spread import INFECTION, NEVER, OUTCOME, Spread, SpreadInputs
 from hotloop.sim.network import AnyNetwork, Network
 from hotloop.sim.program import Parts
-from hotloop.sim.spread import NEVER, Spread, SpreadInputs
-from hotloop.sim.spread_program import Mode, SpreadColumns, SpreadProgram
 from hotloop.sim.state import StateView
 from hotloop.sim.substep import Substep
 

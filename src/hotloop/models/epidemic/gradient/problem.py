@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from hotloop.errors import SettingError, ShapeError
-from hotloop.sim.gradient.layout import Layout, both_ways, build_layout
+from hotloop.models.epidemic.gradient.layout import Layout, both_ways, build_layout
+from hotloop.models.epidemic.program import SpreadColumns, SpreadProgram
+from hotloop.models.epidemic.spread import Spread, SpreadInputs
 from hotloop.sim.network import Network
-from hotloop.sim.spread import Spread, SpreadInputs
-from hotloop.sim.spread_program import SpreadColumns, SpreadProgram
 
 Array = np.ndarray[Any, Any]
 

@@ -24,6 +24,8 @@ from hotloop.errors import SettingError
 
 Array = np.ndarray[Any, Any]
 
+# Streams of draws: who gives in, and who dies.
+INFECTION, OUTCOME = 0, 1
 # A step that never comes. int16 holds every step of an episode.
 NEVER = 32_767
 MAX_STEPS = 32_000

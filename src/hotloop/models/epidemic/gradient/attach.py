@@ -5,7 +5,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from hotloop.sim.gradient.problem import SpreadProblem
+from hotloop.models.epidemic.gradient.problem import SpreadProblem
 
 Array = np.ndarray[Any, Any]
 

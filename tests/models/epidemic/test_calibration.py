@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from hotloop.errors import SettingError, ShapeError
-from hotloop.sim.calibration import CalibrationSettings, Observed, calibrate
-from hotloop.sim.gradient import SpreadProblem, simulate
+from hotloop.models.epidemic.calibration import CalibrationSettings, Observed, calibrate
+from hotloop.models.epidemic.gradient import SpreadProblem, simulate
 from support.spreads import town
 
 START = town(4_000, 15_000, 60)

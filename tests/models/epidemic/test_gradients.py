@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hotloop.sim.gradient import (
+from hotloop.models.epidemic.gradient import (
     ExpectedModel,
     MessagePassing,
     SpreadProblem,

@@ -20,9 +20,16 @@ import numpy as np
 from numba import njit
 
 from hotloop.errors import expect_positive
-from hotloop.sim.gradient.kernels import BLOCK, Pairs, Tables, send_seeds, values, weighted_sum
-from hotloop.sim.gradient.message_passing import leaving, make_pairs, make_tables
-from hotloop.sim.gradient.problem import SpreadProblem
+from hotloop.models.epidemic.gradient.kernels import (
+    BLOCK,
+    Pairs,
+    Tables,
+    send_seeds,
+    values,
+    weighted_sum,
+)
+from hotloop.models.epidemic.gradient.message_passing import leaving, make_pairs, make_tables
+from hotloop.models.epidemic.gradient.problem import SpreadProblem
 
 Array = np.ndarray[Any, Any]
 

@@ -1,0 +1,36 @@
+"""What spreads from agent to agent: a model of stages made of three lines, fast and differentiable.
+
+A model of your own takes the two substeps and both shortcuts:
+
+    Model("flu", substeps=(Transmission(spread, rate), Progression(spread, mortality)),
+          program=fused, gradient=differentiator, ...)
+
+`fused` steps it in compiled code with the same bits, `differentiator` gives its daily counts a
+gradient, and `calibrate` fits it to an observed curve.
+
+Needs torch, which is imported with the first name that is used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hotloop.models.epidemic.gradient.differentiator import differentiator
+    from hotloop.models.epidemic.spread import Spread
+    from hotloop.models.epidemic.substeps import Progression, Transmission, fused
+
+_PLACES = {
+    "Progression": "substeps",
+    "Spread": "spread",
+    "Transmission": "substeps",
+    "differentiator": "gradient.differentiator",
+    "fused": "substeps",
+}
+
+__all__ = ["Progression", "Spread", "Transmission", "differentiator", "fused"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
