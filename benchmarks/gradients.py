@@ -122,7 +122,7 @@ def sampled(estimator: Any, problem: SpreadProblem, runs: int, group: int = 1) -
         row = []
         for weights in ((ones, zeros), (zeros, ones)):
             began = time.perf_counter()
-            by_rate, by_mortality = estimator.vjp(asked, *weights)
+            by_rate, by_mortality, *_ = estimator.vjp(asked, *weights)
             seconds.append((time.perf_counter() - began) / group)
             row.append(np.append(by_rate, by_mortality) / group)
         samples.append(row)

@@ -83,12 +83,63 @@ def test_isolation_lowers_the_gradient():
     assert gradients(*isolated)[0].sum() < gradients(*free)[0].sum()
 
 
-def test_controls_changed_within_a_span_are_refused():
+CONTACT, ISOLATING = "environment/contact_factor", "environment/isolating"
+
+
+def closed_from(runner, day, contact, isolating):
+    """Three weeks of which the controls hold from a day on; set by in-place writes before."""
+    runner.step(day)
+    runner.set_value(CONTACT, contact)
+    runner.set_value(ISOLATING, isolating)
+    runner.step(21 - day)
+
+
+def test_controls_may_change_between_steps_that_belong_to_one_gradient():
+    runner, rate, mortality = run_of(gradient="expected")
+    runner.step(7)
+    runner.state[ISOLATING].fill_(1.0)
+    runner.step(14)
+    changed = gradients(runner, rate, mortality)
+    found = {}
+    for isolating in (0.0, 1.0):
+        run = run_of(gradient="expected")
+        run[0].state[ISOLATING].fill_(isolating)
+        run[0].step(21)
+        found[isolating] = gradients(*run)
+    # The first week's infections go on in weeks with fewer contacts.
+    assert found[1.0][0].sum() < changed[0].sum() < found[0.0][0].sum()
+
+
+def test_controls_that_require_a_gradient_have_one_for_their_steps():
+    contact = torch.ones(6, dtype=torch.float64, requires_grad=True)
+    isolating = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    runner, rate, _ = run_of(gradient="expected")
+    closed_from(runner, 7, contact, isolating)
+    runner.state[INFECTED].sum().backward()
+    assert (contact.grad > 0).all()
+    assert isolating.grad < 0
+    # A rate multiplies what the contacts of all groups multiply.
+    weeks = rate.grad[:, 0].double() * rate.detach()[:, 0]
+    torch.testing.assert_close(weeks[1:].sum(), contact.grad.sum(), rtol=1e-3, atol=1e-3)
+
+
+def test_an_optimizer_finds_the_control_that_a_scenario_needs():
+    isolating = torch.tensor(0.0, requires_grad=True)
+    optimizer = torch.optim.SGD([isolating], lr=0.01)
+    for _ in range(3):
+        runner, *_ = run_of(gradient="expected", rate=torch.full((3, 1), 4.75))
+        runner.set_value(ISOLATING, isolating.clamp(0, 1))
+        runner.step(21)
+        optimizer.zero_grad()
+        runner.state[INFECTED].sum().backward()
+        optimizer.step()
+    assert isolating > 0
+
+
+def test_a_value_that_is_no_control_has_no_gradient_and_says_so():
     runner, *_ = run_of()
-    runner.step(3)
-    runner.state["environment/isolating"].fill_(1.0)
-    with pytest.raises(SettingError, match="a control was changed"):
-        runner.step(3)
+    with pytest.raises(SettingError, match="contact_factor"):
+        runner.set_value("agents/citizens/disease_stage", torch.zeros(1, requires_grad=True))
 
 
 @pytest.mark.parametrize("name", ["expected", "straight_through", "relaxed", "flips", "score"])

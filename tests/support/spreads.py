@@ -68,7 +68,7 @@ def few(edges: list[tuple[int, int]], size: int) -> SpreadStart:
 def exact_infections(problem: SpreadProblem, rate: np.ndarray) -> np.ndarray:
     """(T,) the expected infections of each step, over every course that a few agents can take."""
     start, layout = problem.start, problem.start.layout
-    slopes, entries, opened = problem.slopes, problem.entries, start.open_share
+    slopes, entries = problem.slopes, problem.entries
     seed_sends = dict(
         zip(layout.seed_agent.tolist(), layout.seed_sends[layout.seed_row], strict=True)
     )
@@ -92,7 +92,8 @@ def exact_infections(problem: SpreadProblem, rate: np.ndarray) -> np.ndarray:
                     elif since is not None and step - since <= layout.span:
                         pressure += layout.sends[step - since]
                 hazard = rate[entries[step]] * slopes[step, start.group[agent]] * pressure
-                chance[agent] = (1 - np.exp(-hazard)) * opened[agent]
+                opened = 1 - problem.isolating[step] * start.willingness[agent]
+                chance[agent] = (1 - np.exp(-hazard)) * opened
             open_to = np.flatnonzero(chance)
             daily[step] += weight * chance.sum()
             for fates in product((False, True), repeat=len(open_to)):
@@ -130,7 +131,8 @@ def plain_infections(
     dst = torch.from_numpy(np.repeat(np.arange(size), np.diff(start.network.in_ptr)))
     src = torch.from_numpy(start.network.in_src.astype(np.int64))
     moving = free[src] & (src != dst)
-    slopes = torch.from_numpy(problem.slopes[:, start.group] * start.open_share)
+    opened = 1 - problem.isolating[:, None] * start.willingness
+    slopes = torch.from_numpy(problem.slopes[:, start.group] * opened)
     factor = rate[torch.from_numpy(problem.entries)][:, None] * slopes  # (T, N)
     sends = torch.from_numpy(layout.sends)
     seed_sends = torch.zeros(size, steps, dtype=torch.float64)
@@ -200,7 +202,7 @@ def mean_gradient(
     count, found = np.ones(problem.steps), []
     weights = (0 * count, count) if deaths else (count, 0 * count)
     for seed in range(seeds):
-        by_rate, by_mortality = estimator.vjp(problem.at(seeds=(seed,)), *weights)
+        by_rate, by_mortality, *_ = estimator.vjp(problem.at(seeds=(seed,)), *weights)
         found.append([*by_rate, by_mortality] if deaths else by_rate)
     gradients = np.array(found)
     return gradients.mean(0), gradients.std(0, ddof=1) / np.sqrt(seeds)

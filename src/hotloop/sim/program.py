@@ -61,11 +61,16 @@ class Differentiator(Protocol):
     Without one, a run with a gradient goes through the substeps, differentiated as they are.
     """
 
+    controls: frozenset[str]
+    """Paths of values by which it gives a gradient as well, where one is set that requires it."""
+
     def begin(self, first_step: int) -> None:
         """A differentiable span starts at step `first_step`, with the columns as they are."""
 
     def counts(self, steps: int) -> Mapping[str, Tensor]:
         """By path, the span's entries so far of each series it can give a gradient.
+
+        Asked after every call of `step`, so that it sees values that change between two of them.
 
         Shapes: (steps,) or (R, steps), the numbers that the series holds.
         """

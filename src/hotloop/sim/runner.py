@@ -233,11 +233,16 @@ class Runner:
     def set_value(self, path: str, value: Tensor | float) -> None:
         """Change a value of the state between two steps, such as what a policy decides.
 
-        value: of the value's shape, or of one that broadcasts to it.
+        value: of the value's shape, or of one that broadcasts to it. Where it requires a gradient,
+        the steps to come are differentiated by it as by a parameter.
 
-        Raises: PathError; SubstepError for a column of agents that no substep writes.
+        Raises: PathError; SubstepError for a column of agents that no substep writes;
+        SettingError for a gradient that the model cannot give.
         """
-        with torch.no_grad():
+        wants = isinstance(value, Tensor) and value.requires_grad
+        if wants and self.settings.gradient is not False:
+            self._span.refuse_other_than_controls(path)
+        with torch.set_grad_enabled(wants and self._may_differentiate()):
             self._recorder.before_writing([path], in_place=True)
             self.state.assign(path, value)
             self._recorder.after_change(path)
@@ -351,8 +356,11 @@ class Runner:
     # --- between steps -------------------------------------------------------------------------
 
     def _wants_gradient(self) -> bool:
-        allowed = self.settings.gradient is not False and torch.is_grad_enabled()
-        return allowed and self._parameters.require_grad
+        wanted = self._parameters.require_grad or self.state.has_given
+        return wanted and self._may_differentiate()
+
+    def _may_differentiate(self) -> bool:
+        return self.settings.gradient is not False and torch.is_grad_enabled()
 
     def _refuse_impossible(self, num_steps: int) -> None:
         done = self.state.step

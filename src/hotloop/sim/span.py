@@ -3,12 +3,16 @@
 import torch
 from torch import Tensor
 
+from hotloop.errors import SettingError, nearest
 from hotloop.sim.program import Differentiator
 from hotloop.sim.state import State
 
 
 class Span:
-    """From the first step with a gradient to the last: parameters do not change within."""
+    """From the first step with a gradient to the last: parameters do not change within.
+
+    Values that were set may: each step has those that stood when it was done.
+    """
 
     def __init__(self, state: State, differentiator: Differentiator | None) -> None:
         self._state, self._differentiator = state, differentiator
@@ -19,6 +23,21 @@ class Span:
     def can_attach(self) -> bool:
         """Whether counts get their gradient here, and not from the substeps' own graph."""
         return self._differentiator is not None
+
+    def refuse_other_than_controls(self, path: str) -> None:
+        """Raise where the model's differentiator gives no gradient by the value at a path.
+
+        Raises: SettingError.
+        """
+        if self._differentiator is None:
+            return
+        known = self._differentiator.controls
+        if path not in known:
+            raise SettingError(
+                f"{path!r}: counts of this model have no gradient by it{nearest(path, known)}; "
+                f"expected {' or '.join(sorted(known)) or 'parameters only'}, or a value without "
+                "requires_grad"
+            )
 
     def begin(self) -> None:
         """Go on with the span; start one where none is."""

@@ -26,7 +26,10 @@ COUNTERS = ("current_step", "current_substep")
 
 @dataclass
 class Slot:
-    """Where one value of the state is kept: `now` is the home, the spare, or a graph's tensor."""
+    """Where one value of the state is kept: `now` is the home, the spare, or a graph's tensor.
+
+    given: the value as it was set from outside, where it is to be differentiated by.
+    """
 
     path: str
     home: Tensor
@@ -35,6 +38,7 @@ class Slot:
     is_series: bool
     now: Tensor = field(init=False)
     spare: Tensor | None = None
+    given: Tensor | None = None
 
     def __post_init__(self) -> None:
         self.now = self.home
@@ -182,7 +186,7 @@ class State(Mapping[str, Any]):
         """
         ready = [(s := self.slots[p], self._next(s, v, keep_graph)) for p, v in results.items()]
         for slot, value in ready:
-            slot.now = value
+            slot.now, slot.given = value, None
 
     def settle(self) -> bool:
         """Bring every value to its home, where programs and captured graphs look for it.
@@ -199,6 +203,8 @@ class State(Mapping[str, Any]):
     def assign(self, path: str, value: Tensor | float) -> None:
         """Set a value between two steps; `reset` brings the first one back.
 
+        One that requires a gradient becomes the value itself.
+
         Raises: PathError; SubstepError for a column that no substep writes, which replicates and
         programs share.
         """
@@ -208,13 +214,26 @@ class State(Mapping[str, Any]):
             raise PathError(f"{path!r} cannot be set: it {what}")
         if not slot.is_written:
             raise SubstepError(f"{path!r} cannot be set: no substep declares to write it")
-        self.settle()
-        slot.home.copy_(torch.as_tensor(value).detach())
+        fitting = torch.as_tensor(value).to(slot.home.dtype).to(slot.home.device)
+        slot.given = None
+        if fitting.requires_grad:
+            slot.now = slot.given = fitting.expand(slot.home.shape)
+        elif any(other.now.requires_grad for other in self.slots.values()):
+            # A graph may have read what is there: it is left as it is.
+            slot.now = fitting.expand(slot.home.shape).clone()
+        else:
+            self.settle()
+            slot.home.copy_(fitting)
+
+    @property
+    def has_given(self) -> bool:
+        """Whether a value was set that is to be differentiated by."""
+        return any(slot.given is not None for slot in self.slots.values())
 
     def reset(self) -> None:
         """Everything as it was at first."""
         for slot in self.slots.values():
-            slot.now = slot.home
+            slot.now, slot.given = slot.home, None
             if slot.is_written:
                 slot.home.copy_(slot.initial)
         self.step, self.substep = 0, ""
@@ -248,7 +267,7 @@ class State(Mapping[str, Any]):
         for path, value in saved["values"].items():
             slot = self.slots[path]
             slot.home.copy_(value)
-            slot.now = slot.home
+            slot.now, slot.given = slot.home, None
         self.step, self.substep = saved["step"], saved["substep"]
 
     def _next(self, slot: Slot, value: Tensor, keep_graph: bool) -> Tensor:

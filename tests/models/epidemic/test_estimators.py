@@ -9,6 +9,7 @@ from hotloop.models.epidemic.gradient import (
     ESTIMATORS,
     Estimator,
     Flips,
+    Inputs,
     Relaxed,
     Score,
     SpreadProblem,
@@ -80,12 +81,14 @@ def test_attached_counts_keep_their_values_and_gain_a_gradient() -> None:
     rate = torch.tensor([[1.0], [1.6], [0.7]], requires_grad=True)
     mortality = torch.tensor([0.3], requires_grad=True)
     counts = torch.from_numpy(runs.infected), torch.from_numpy(runs.deaths)
-    infected, deaths = attach(*counts, rate, mortality, problem, estimator("message_passing"))
+    infected, deaths = attach(
+        *counts, Inputs(rate, mortality), problem, estimator("message_passing")
+    )
     assert (infected == counts[0]).all()
     assert (deaths == counts[1]).all()
     (infected[0].sum() * 2 + deaths.sum()).backward()
     weights = np.array([[2.0] * 6, [0.0] * 6]), np.ones((2, 6))
-    by_rate, by_mortality = estimator("message_passing").vjp(problem, *weights)
+    by_rate, by_mortality, *_ = estimator("message_passing").vjp(problem, *weights)
     np.testing.assert_allclose(rate.grad[:, 0], by_rate, rtol=1e-6)
     np.testing.assert_allclose(mortality.grad, [by_mortality], rtol=1e-6)
 
@@ -95,7 +98,7 @@ def test_one_run_is_attached_without_a_dimension_of_runs() -> None:
     rate = torch.tensor(PROBLEM.rate, requires_grad=True)
     mortality = torch.tensor(0.3)
     counts = torch.from_numpy(run.infected[0]), torch.from_numpy(run.deaths[0])
-    infected, _ = attach(*counts, rate, mortality, PROBLEM, estimator("expected"))
+    infected, _ = attach(*counts, Inputs(rate, mortality), PROBLEM, estimator("expected"))
     infected.sum().backward()
     assert rate.grad.shape == (3,)
 

@@ -58,7 +58,7 @@ def test_adjoint_along_a_run_equals_automatic_differentiation(problem: SpreadPro
     run = simulate(problem)
     twin = plain_infections(problem, rate, run.infected_time[0]) @ torch.tensor(weight)
     (expected,) = torch.autograd.grad(twin, rate)
-    found, _ = MessagePassing().vjp(problem, weight, np.zeros(problem.steps))
+    found, *_ = MessagePassing().vjp(problem, weight, np.zeros(problem.steps))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -71,7 +71,7 @@ def test_adjoint_of_the_expected_model_equals_automatic_differentiation(
     rate = torch.tensor(problem.rate, requires_grad=True)
     twin = plain_infections(problem, rate)
     (expected,) = torch.autograd.grad(twin @ torch.tensor(weight), rate)
-    found, _ = ExpectedModel().vjp(problem, weight, np.zeros(problem.steps))
+    found, *_ = ExpectedModel().vjp(problem, weight, np.zeros(problem.steps))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(
         expected_curves(problem).infected, twin.detach(), rtol=1e-4, atol=1e-5
@@ -82,16 +82,18 @@ def test_adjoint_of_the_expected_model_equals_automatic_differentiation(
 @given(problems(), st.integers(1, 9))
 def test_checkpoints_change_no_bit(problem: SpreadProblem, every: int) -> None:
     weight = weights(problem.steps)
-    kept, _ = ExpectedModel(problem.steps).vjp(problem, weight, weight)
-    again, _ = ExpectedModel(every).vjp(problem, weight, weight)
+    kept, *_ = ExpectedModel(problem.steps).vjp(problem, weight, weight)
+    again, *_ = ExpectedModel(every).vjp(problem, weight, weight)
     assert (kept == again).all()
 
 
 def test_deaths_are_later_infections_times_mortality() -> None:
     steps, later = 6, TREE.layout.span
-    by_deaths, by_mortality = MessagePassing().vjp(TREE_PROBLEM, np.zeros(steps), np.ones(steps))
+    by_deaths, by_mortality, *_ = MessagePassing().vjp(
+        TREE_PROBLEM, np.zeros(steps), np.ones(steps)
+    )
     early = (np.arange(steps) < steps - later).astype(float)
-    by_infected, _ = MessagePassing().vjp(TREE_PROBLEM, early, np.zeros(steps))
+    by_infected, *_ = MessagePassing().vjp(TREE_PROBLEM, early, np.zeros(steps))
     np.testing.assert_allclose(by_deaths, 0.3 * by_infected, rtol=1e-6)
     run = simulate(TREE_PROBLEM)
     left = 1 + run.infected[0, : steps - later].sum()  # agent 0 leaves, too
@@ -103,7 +105,7 @@ def test_expected_model_is_exact_on_a_directed_tree() -> None:
     exact = exact_infections(TREE_PROBLEM, TREE_PROBLEM.rate)
     # Agent 0 is certain: its two branches are independent.
     np.testing.assert_allclose(expected_curves(TREE_PROBLEM).infected, exact, rtol=1e-5)
-    found, _ = ExpectedModel().vjp(TREE_PROBLEM, np.ones(6), np.zeros(6))
+    found, *_ = ExpectedModel().vjp(TREE_PROBLEM, np.ones(6), np.zeros(6))
     np.testing.assert_allclose(found, exact_gradient(TREE_PROBLEM, np.ones(6)), rtol=1e-4)
 
 

@@ -19,6 +19,7 @@ from hotloop.errors import SettingError, ShapeError, expect_positive
 from hotloop.models.epidemic.gradient import (
     MOST_BOTH_WAYS,
     Estimator,
+    Inputs,
     Runs,
     SpreadProblem,
     SpreadStart,
@@ -228,7 +229,7 @@ class _Fit:
         infected, deaths = attach(
             torch.from_numpy(runs.infected[chosen]).double(),
             torch.from_numpy(runs.deaths[chosen]).double(),
-            rate, mortality, along, self._estimator,
+            Inputs(rate, mortality), along, self._estimator,
         )  # fmt: skip
         means = []
         for attached, all_runs in ((infected, runs.infected), (deaths, runs.deaths)):

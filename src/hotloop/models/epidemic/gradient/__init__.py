@@ -7,7 +7,7 @@ mortality. `default_estimator` chooses; docs/benchmarks/gradients.md compares th
 from collections.abc import Callable
 
 from hotloop.errors import SettingError, nearest
-from hotloop.models.epidemic.gradient.attach import Estimator, attach
+from hotloop.models.epidemic.gradient.attach import Estimator, Inputs, attach
 from hotloop.models.epidemic.gradient.dense import Relaxed, StraightThrough
 from hotloop.models.epidemic.gradient.expected import ExpectedModel, expected_curves
 from hotloop.models.epidemic.gradient.message_passing import MessagePassing
@@ -20,6 +20,7 @@ __all__ = [
     "Estimator",
     "ExpectedModel",
     "Flips",
+    "Inputs",
     "MessagePassing",
     "Relaxed",
     "Runs",

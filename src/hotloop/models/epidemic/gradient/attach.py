@@ -1,11 +1,12 @@
 """Give simulated counts the gradient of an estimator, as tensors that torch can differentiate."""
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
-from hotloop.models.epidemic.gradient.problem import SpreadProblem
+from hotloop.models.epidemic.gradient.problem import Gradient, SpreadProblem
 
 Array = np.ndarray[Any, Any]
 
@@ -18,62 +19,84 @@ class Estimator(Protocol):
         """By which it is chosen."""
         ...
 
-    def vjp(self, problem: SpreadProblem, infected: Array, deaths: Array) -> tuple[Array, float]:
+    def vjp(self, problem: SpreadProblem, infected: Array, deaths: Array) -> Gradient:
         """The gradient of sum(infected * daily infected) + sum(deaths * daily deaths).
 
         infected, deaths: (T,) or (R, T), the weight of each step's count, per run if (R, T).
 
-        Returns: (weeks,) by the rate of each week, and by the mortality; summed over the runs.
+        Returns: the derivatives, summed over the runs.
         """
         ...
+
+
+class Inputs(NamedTuple):
+    """What counts can be differentiated by, on any device and of any float dtype.
+
+    rate: (weeks,) or (weeks, 1). mortality: () or (1,). contact: (groups,) or (T, groups), and
+    isolating: () or (T,), where the problem's start asks for gradients by controls.
+    """
+
+    rate: torch.Tensor
+    mortality: torch.Tensor
+    contact: torch.Tensor | None = None
+    isolating: torch.Tensor | None = None
 
 
 def attach(
     daily_infected: torch.Tensor,
     daily_deaths: torch.Tensor,
-    rate: torch.Tensor,
-    mortality: torch.Tensor,
+    inputs: Inputs,
     problem: SpreadProblem,
     estimator: Estimator,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same counts, whose gradient by rate and mortality is the estimator's.
+    """The same counts, whose gradient by the inputs is the estimator's.
 
     daily_infected, daily_deaths: (T,) for one run or (R, T), float, of the problem's steps.
-    rate: (weeks,) or (weeks, 1); mortality: () or (1,); on any device and of any float dtype.
     """
-    counts: tuple[torch.Tensor, torch.Tensor] = _Attached.apply(  # type: ignore[no-untyped-call]
-        daily_infected, daily_deaths, rate, mortality, problem, estimator
+
+    def gradient(infected: Array, deaths: Array) -> Gradient:
+        return estimator.vjp(problem, infected, deaths)
+
+    infected, deaths = with_gradient((daily_infected, daily_deaths), inputs, gradient)
+    return infected, deaths
+
+
+def with_gradient(
+    values: tuple[torch.Tensor, ...], inputs: Inputs, gradient: Callable[..., Gradient]
+) -> tuple[torch.Tensor, ...]:
+    """The same values; `gradient` is asked with the weight of each, as float64, when it is needed.
+
+    It answers with the derivatives by the inputs; those by controls are by step, and are added up
+    where one control holds for all steps.
+    """
+    found: tuple[torch.Tensor, ...] = _WithGradient.apply(  # type: ignore[no-untyped-call]
+        gradient, *inputs, *values
     )
-    return counts
+    return found
 
 
-class _Attached(torch.autograd.Function):
+class _WithGradient(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        daily_infected: torch.Tensor,
-        daily_deaths: torch.Tensor,
-        rate: torch.Tensor,
-        mortality: torch.Tensor,
-        problem: SpreadProblem,
-        estimator: Estimator,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        ctx.problem, ctx.estimator = problem, estimator
-        ctx.rate, ctx.mortality = rate.detach(), mortality.detach()
-        return daily_infected.clone(), daily_deaths.clone()
+        ctx: Any, gradient: Callable[..., Gradient], *tensors: torch.Tensor | None
+    ) -> tuple[torch.Tensor, ...]:
+        count = len(Inputs._fields)
+        ctx.gradient = gradient
+        ctx.inputs = [None if t is None else t.detach() for t in tensors[:count]]
+        return tuple(value.clone() for value in tensors[count:] if value is not None)
 
     @staticmethod
-    def backward(
-        ctx: Any, infected: torch.Tensor, deaths: torch.Tensor
-    ) -> tuple[torch.Tensor | None, ...]:
-        by_rate, by_mortality = ctx.estimator.vjp(
-            ctx.problem, infected.double().cpu().numpy(), deaths.double().cpu().numpy()
+    def backward(ctx: Any, *weights: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        found = ctx.gradient(*(weight.double().cpu().numpy() for weight in weights))
+        by_input = (
+            None if given is None or by is None else _like(given, by)
+            for given, by in zip(ctx.inputs, found, strict=True)
         )
-        return (
-            None,
-            None,
-            torch.as_tensor(by_rate).to(ctx.rate).reshape(ctx.rate.shape),
-            torch.as_tensor(by_mortality).to(ctx.mortality).reshape(ctx.mortality.shape),
-            None,
-            None,
-        )
+        return (None, *by_input, *(None for _ in weights))
+
+
+def _like(given: torch.Tensor, by: Array | float) -> torch.Tensor:
+    derivative = torch.as_tensor(by)
+    if derivative.numel() > given.numel():  # one control for all steps
+        derivative = derivative.sum(0)
+    return derivative.to(given).reshape(given.shape)

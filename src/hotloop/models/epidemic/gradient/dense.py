@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from hotloop.errors import expect_positive
 from hotloop.models.epidemic.gradient.message_passing import leaving
-from hotloop.models.epidemic.gradient.problem import SpreadProblem
+from hotloop.models.epidemic.gradient.problem import Gradient, SpreadProblem
 from hotloop.models.epidemic.spread import INFECTION
 from hotloop.sim.draws import uniform
 
@@ -40,8 +40,8 @@ class StraightThrough:
     chain: bool = True
     name: ClassVar[str] = "straight_through"
 
-    def vjp(self, problem: SpreadProblem, infected: Array, deaths: Array) -> tuple[Array, float]:
-        """(weeks,) by rate and () by mortality."""
+    def vjp(self, problem: SpreadProblem, infected: Array, deaths: Array) -> Gradient:
+        """See `Estimator`."""
 
         def draw(chance: Tensor, susceptible: Tensor, drawn: Tensor) -> Tensor:
             soft = chance * susceptible
@@ -70,8 +70,8 @@ class Relaxed:
         """The temperature at a share 0 to 1 of an optimisation, falling geometrically."""
         return cls(start * (end / start) ** min(max(progress, 0.0), 1.0))
 
-    def vjp(self, problem: SpreadProblem, infected: Array, deaths: Array) -> tuple[Array, float]:
-        """(weeks,) by rate and () by mortality."""
+    def vjp(self, problem: SpreadProblem, infected: Array, deaths: Array) -> Gradient:
+        """See `Estimator`."""
 
         def draw(chance: Tensor, susceptible: Tensor, drawn: Tensor) -> Tensor:
             # No pressure, no infection, and no gradient from the logarithm of 0.
@@ -88,47 +88,49 @@ class Relaxed:
 @torch.enable_grad()  # this is itself called where torch goes backward, which records nothing
 def _through_steps(
     problem: SpreadProblem, infected: Array, deaths: Array, draw: Draw, chain: bool
-) -> tuple[Array, float]:
+) -> Gradient:
     infected, deaths = problem.cotangents(infected, deaths)
-    rate = torch.from_numpy(problem.rate).requires_grad_()
-    by_mortality, total = 0.0, torch.zeros((), dtype=torch.float64)
+    factor = torch.from_numpy(problem.factor).requires_grad_()
+    isolating = torch.from_numpy(problem.isolating).requires_grad_()
+    by_mortality, by_factor = 0.0, torch.zeros_like(factor)
+    by_isolating = torch.zeros_like(isolating)
     for run, seed in enumerate(problem.seeds):
-        daily = _daily(problem, rate, seed, draw, chain)
+        daily = _daily(problem, factor, isolating, seed, draw, chain)
         weight = infected[run].copy()
         span = problem.start.layout.span
         if span < problem.steps:
             weight[:-span] += problem.mortality * deaths[run][span:]
-        (by_run,) = torch.autograd.grad(daily @ torch.from_numpy(weight), rate)
-        total = total + by_run
+        by_run = torch.autograd.grad(daily @ torch.from_numpy(weight), (factor, isolating))
+        by_factor, by_isolating = by_factor + by_run[0], by_isolating + by_run[1]
         by_mortality += float(deaths[run] @ leaving(problem, daily.detach().numpy()))
-    return total.numpy(), by_mortality
+    return problem.gradient(by_factor.numpy(), by_isolating.numpy(), by_mortality)
 
 
 # One function with the step inside: the step closes over tensors that do not change.
-def _daily(problem: SpreadProblem, rate: Tensor, seed: int, draw: Draw, chain: bool) -> Tensor:
+def _daily(
+    problem: SpreadProblem, factor: Tensor, isolating: Tensor, seed: int, draw: Draw, chain: bool
+) -> Tensor:
     """(T,) infected at each step, with its gradient."""
     start, layout = problem.start, problem.start.layout
     size, span = start.network.num_agents, layout.span
     edges = start.network.on("cpu")
-    slopes = torch.from_numpy(problem.slopes)
     group = torch.from_numpy(start.group.astype(np.int64))
-    opened = torch.from_numpy(start.open_share)
+    willing = torch.from_numpy(start.willingness)
     sends = torch.from_numpy(layout.sends[1:])
     seeds = torch.from_numpy(layout.seed_agent.astype(np.int64))
     seed_sends = torch.from_numpy(layout.seed_sends)[
         torch.from_numpy(layout.seed_row.astype(np.int64))
     ]
-    entries = torch.from_numpy(problem.entries)
     key = torch.tensor(seed)
 
     def step(
-        at: int, rate: Tensor, susceptible: Tensor, recent: Tensor
+        at: int, factor: Tensor, isolating: Tensor, susceptible: Tensor, recent: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         messages = sends @ recent  # recent: (L, N), yesterday's infections first
         if at < seed_sends.shape[1]:
             messages = messages.index_add(0, seeds, seed_sends[:, at])
-        hazard = rate[entries[at]] * slopes[at][group] * edges.sum_from(messages)
-        chance = -torch.expm1(-hazard) * opened
+        hazard = factor[at][group] * edges.sum_from(messages)
+        chance = -torch.expm1(-hazard) * (1 - isolating[at] * willing)
         now = draw(chance, susceptible, uniform(key, start.first_step + at, INFECTION, size))
         left = susceptible - now
         following = torch.cat([now[None], recent[:-1]])
@@ -136,10 +138,12 @@ def _daily(problem: SpreadProblem, rate: Tensor, seed: int, draw: Draw, chain: b
             left, following = left.detach(), following.detach()
         return now.sum(), left, following
 
-    def segment(begin: int, end: int, rate: Tensor, susceptible: Tensor, recent: Tensor) -> Any:
+    def segment(
+        begin: int, end: int, factor: Tensor, isolating: Tensor, susceptible: Tensor, recent: Tensor
+    ) -> Any:
         daily = []
         for at in range(begin, end):
-            count, susceptible, recent = step(at, rate, susceptible, recent)
+            count, susceptible, recent = step(at, factor, isolating, susceptible, recent)
             daily.append(count)
         return torch.stack(daily), susceptible, recent
 
@@ -148,8 +152,8 @@ def _daily(problem: SpreadProblem, rate: Tensor, seed: int, draw: Draw, chain: b
     every, parts = max(1, math.isqrt(problem.steps)), []
     for begin in range(0, problem.steps, every):
         part, susceptible, recent = checkpoint(
-            segment, begin, min(begin + every, problem.steps), rate, susceptible, recent,
-            use_reentrant=False,
+            segment, begin, min(begin + every, problem.steps), factor, isolating, susceptible,
+            recent, use_reentrant=False,
         )  # fmt: skip
         parts.append(part)
     return torch.cat(parts)

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -9,8 +11,15 @@ from torch import Tensor
 
 from hotloop.errors import SettingError
 from hotloop.models.epidemic.gradient import default_estimator, estimator
-from hotloop.models.epidemic.gradient.attach import Estimator, attach
-from hotloop.models.epidemic.gradient.problem import SpreadProblem, SpreadStart
+from hotloop.models.epidemic.gradient.attach import Estimator, Inputs, attach, with_gradient
+from hotloop.models.epidemic.gradient.problem import (
+    Gradient,
+    Runs,
+    SpreadProblem,
+    SpreadStart,
+    infected_times,
+)
+from hotloop.models.epidemic.gradient.sampled import Flips, Loss
 from hotloop.models.epidemic.substeps import (
     Progression,
     Transmission,
@@ -19,6 +28,8 @@ from hotloop.models.epidemic.substeps import (
     spread_parts,
 )
 from hotloop.sim.program import Parts
+
+Array = np.ndarray[Any, Any]
 
 
 def differentiator(parts: Parts) -> "SpreadDifferentiator | None":
@@ -36,18 +47,42 @@ def differentiator(parts: Parts) -> "SpreadDifferentiator | None":
 
 @dataclass(frozen=True, eq=False)
 class _Begin:
-    """The state in which a span starts; (R, N) columns."""
+    """The columns at a span's first step, (R, N) each."""
 
     step: int
-    stage: np.ndarray
-    infected_time: np.ndarray
-    next_time: np.ndarray
-    contact: np.ndarray | None
-    isolating: np.ndarray
+    stage: Array
+    infected_time: Array
+    next_time: Array
+
+
+class _Controls(NamedTuple):
+    """What held from a step of the span on: (groups,) or (R, groups), and () or (R,).
+
+    Tensors that require a gradient where the values were set so.
+    """
+
+    step: int
+    contact: Tensor | None
+    isolating: Tensor | None
+
+    def are(self, other: "_Controls") -> bool:
+        """Whether both are the same, and what is differentiated by the same tensors."""
+        return _same(self.contact, other.contact) and _same(self.isolating, other.isolating)
+
+
+def _same(one: Tensor | None, other: Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    if one.requires_grad or other.requires_grad:
+        return one is other
+    return torch.equal(one, other)
 
 
 class SpreadDifferentiator:
-    """Infections and deaths of a span, with the gradient of the estimator that was chosen."""
+    """Infections and deaths of a span, with the gradient of the estimator that was chosen.
+
+    By the rate, the mortality, and the controls of each step.
+    """
 
     def __init__(self, parts: Parts, transmission: Transmission, progression: Progression) -> None:
         chosen = parts.settings.gradient
@@ -55,59 +90,94 @@ class SpreadDifferentiator:
         self._named = estimator(str(chosen)) if named else None
         self._state = parts.state
         self._transmission, self._progression = transmission, progression
+        paths = (transmission.contact, transmission.isolating)
+        self.controls = frozenset(path for path in paths if path)
         self._begin: _Begin | None = None
+        self._stretches: list[_Controls] = []
+        self._steps = 0
         self._first: SpreadStart | None = None
 
     def begin(self, first_step: int) -> None:
         """Keep the columns as they are: the gradient is that of the steps from here."""
         transmission = self._transmission
+        self._stretches, self._steps = [], 0
         self._begin = _Begin(
             first_step,
             self._rows(transmission.stage),
             self._rows(transmission.infected_time),
             self._rows(transmission.next_time),
-            self._contact(),
-            self._isolating(),
         )
 
     def counts(self, steps: int) -> Mapping[str, Tensor]:
         """The infections and deaths of the span's first `steps` steps."""
-        begin = self._begin
+        self._note_controls(steps)
+        infected, deaths = self._series()
+        runs = self._runs()
+        pairs = [
+            attach(i, d, inputs, problem, self._chosen(problem))
+            for (inputs, problem), i, d in zip(
+                runs, self._split(infected, runs), self._split(deaths, runs), strict=True
+            )
+        ]
+        if len(runs) > 1:
+            pairs = [(torch.stack([p[0] for p in pairs]), torch.stack([p[1] for p in pairs]))]
+        return dict(zip((self._transmission.daily, self._progression.daily), pairs[0], strict=True))
+
+    def expected_loss(self, loss: Loss, flips: Flips) -> Tensor:
+        """The mean over the runs of a loss of each run's counts, with the gradient of E[loss].
+
+        Raises: SettingError where no differentiable step was done.
+        """
+        if self._begin is None or not self._steps:
+            raise SettingError(
+                "a loss is of steps that were done: let a parameter require a gradient, and call "
+                "step, before asking for it"
+            )
+        infected, deaths = self._series()
+        means = []
+        runs = self._runs()
+        for (inputs, problem), i, d in zip(
+            runs, self._split(infected, runs), self._split(deaths, runs), strict=True
+        ):
+            shape = (len(problem.seeds), problem.steps)
+            done = Runs(i.reshape(shape).numpy(), d.reshape(shape).numpy(), infected_times(problem))
+            mean, gradient = flips.of_loss(problem, loss, done)
+            value = torch.tensor(mean, dtype=torch.float64)
+            means.append(with_gradient((value,), inputs, partial(_scaled, gradient))[0])
+        return torch.stack(means).mean()
+
+    # --- what the estimators are asked -----------------------------------------------------------
+
+    def _runs(self) -> list[tuple[Inputs, SpreadProblem]]:
+        """One problem for all runs where they differ in nothing but their seed, else one each."""
+        seeds, begin = self._state.seeds.reshape(-1).tolist(), self._begin
         assert begin is not None
-        self._refuse_other_controls(begin)
-        infected, deaths = (
-            self._state.slots[path].home[..., begin.step : begin.step + steps]
-            for path in (self._transmission.daily, self._progression.daily)
+        rate, mortality = self._transmission.rate, self._progression.mortality
+        controls = self._controls_by_step()
+        columns = (begin.stage, begin.infected_time, begin.next_time)
+        alike = (
+            rate.dim() == 1
+            and mortality.dim() == 0
+            and all(control is None or len(control) == 1 for control in controls)
+            and all((column == column[:1]).all() for column in columns)
         )
-        seeds = self._state.seeds.reshape(-1).tolist()
-        rate, mortality = self._transmission.rate, self._progression.mortality
-        if self._all_alike(begin, rate, mortality):
-            problem = self._problem(begin, 0, rate, mortality, steps, tuple(seeds))
-            pair = attach(infected, deaths, rate, mortality, problem, self._chosen(problem))
-        else:
-            runs = [
-                self._of_run(begin, run, seed, steps, infected[run], deaths[run])
-                for run, seed in enumerate(seeds)
-            ]
-            pair = torch.stack([run[0] for run in runs]), torch.stack([run[1] for run in runs])
-        return {self._transmission.daily: pair[0], self._progression.daily: pair[1]}
+        found = []
+        for run, seed in enumerate(seeds):
+            inputs = Inputs(
+                rate[run] if rate.dim() == 2 else rate,
+                mortality[run] if mortality.dim() == 1 else mortality,
+                *(_of_run(control, run) for control in controls),
+            )
+            found.append((inputs, self._problem(run, inputs, tuple(seeds) if alike else (seed,))))
+            if alike:
+                break
+        return found
 
-    def _of_run(
-        self, begin: _Begin, run: int, seed: int, steps: int, infected: Tensor, deaths: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        rate, mortality = self._transmission.rate, self._progression.mortality
-        rate = rate[run] if rate.dim() == 2 else rate
-        mortality = mortality[run] if mortality.dim() == 1 else mortality
-        problem = self._problem(begin, run, rate, mortality, steps, (seed,))
-        return attach(infected, deaths, rate, mortality, problem, self._chosen(problem))
-
-    def _problem(
-        self, begin: _Begin, run: int, rate: Tensor, mortality: Tensor, steps: int,
-        seeds: tuple[int, ...],
-    ) -> SpreadProblem:  # fmt: skip
-        transmission = self._transmission
+    def _problem(self, run: int, inputs: Inputs, seeds: tuple[int, ...]) -> SpreadProblem:
+        transmission, begin = self._transmission, self._begin
+        assert begin is not None
         willing = transmission.willing
-        of_run = min(run, len(begin.isolating) - 1)
+        contact, isolating = inputs.contact, inputs.isolating
         start = SpreadStart(
             transmission.spread,
             self._state[transmission.network],
@@ -116,21 +186,24 @@ class SpreadDifferentiator:
             begin.infected_time[run],
             begin.next_time[run],
             begin.step,
-            None if begin.contact is None else begin.contact[min(run, len(begin.contact) - 1)],
+            None if contact is None else numbers(contact),
             one_run(self._state[willing]).cpu().numpy() if willing else None,
-            float(begin.isolating[of_run]),
+            0.0 if isolating is None else numbers(isolating),
+            any(t is not None and t.requires_grad for t in (contact, isolating)),
         )
-        start = self._same_start(start)
         return SpreadProblem(
-            start, numbers(rate), float(numbers(mortality)), steps, seeds,
-            self._infected_time()[run : run + len(seeds)],
+            self._same_start(start), numbers(inputs.rate), float(numbers(inputs.mortality)),
+            self._steps, seeds, self._infected_time()[run : run + len(seeds)],
         )  # fmt: skip
 
     def _same_start(self, start: SpreadStart) -> SpreadStart:
         """The start before this one where they are equal: it holds the network's layout."""
         before = self._first
-        if before is not None and before.first_step == start.first_step:
-            names = ("stage", "infected_time", "next_time", "contact", "isolating")
+        if before is not None:
+            names = (
+                "first_step", "by_controls", "stage", "infected_time", "next_time", "contact",
+                "isolating",
+            )  # fmt: skip
             pairs = ((getattr(before, name), getattr(start, name)) for name in names)
             if all(np.array_equal(one, other) for one, other in pairs):
                 return before
@@ -140,41 +213,86 @@ class SpreadDifferentiator:
     def _chosen(self, problem: SpreadProblem) -> Estimator:
         return self._named or default_estimator(problem.start)
 
-    def _all_alike(self, begin: _Begin, rate: Tensor, mortality: Tensor) -> bool:
-        columns = (begin.stage, begin.infected_time, begin.next_time)
-        controls = (c for c in (begin.contact, begin.isolating) if c is not None)
-        return (
-            rate.dim() == 1
-            and mortality.dim() == 0
-            and all((c == c[:1]).all() for c in (*columns, *controls))
-        )
+    # --- the runs --------------------------------------------------------------------------------
 
-    def _infected_time(self) -> np.ndarray:
+    def _series(self) -> tuple[Tensor, Tensor]:
+        """Infections and deaths of the span, (T,) or (R, T)."""
+        begin = self._begin
+        assert begin is not None
+        paths = self._transmission.daily, self._progression.daily
+        span = slice(begin.step, begin.step + self._steps)
+        infected, deaths = (self._state.slots[path].home[..., span] for path in paths)
+        return infected, deaths
+
+    @staticmethod
+    def _split(counts: Tensor, runs: list[tuple[Inputs, SpreadProblem]]) -> list[Tensor]:
+        return [counts] if len(runs) == 1 else list(counts)
+
+    def _infected_time(self) -> Array:
         """Of the runs as they are now, (R, N): with the start it says all about them."""
         return self._rows(self._transmission.infected_time)
 
-    def _rows(self, path: str) -> np.ndarray:
+    def _rows(self, path: str) -> Array:
         column: Tensor = self._state[path]
         return column.detach().cpu().reshape(-1, column.shape[-1]).numpy().copy()
 
-    def _contact(self) -> np.ndarray | None:
-        path = self._transmission.contact
+    # --- controls --------------------------------------------------------------------------------
+
+    def _note_controls(self, steps: int) -> None:
+        """Of the steps done since the last time; nothing changes them within a call of `step`."""
+        if steps > self._steps:
+            now = _Controls(
+                self._steps,
+                self._control(self._transmission.contact),
+                self._control(self._transmission.isolating),
+            )
+            if not self._stretches or not self._stretches[-1].are(now):
+                self._stretches.append(now)
+            self._steps = steps
+
+    def _control(self, path: str | None) -> Tensor | None:
         if path is None:
             return None
-        value = numbers(self._state[path])
-        return value.reshape(-1, value.shape[-1]).copy()
+        slot = self._state.slots[path]
+        if slot.given is not None:
+            return slot.given
+        return slot.now.detach().clone()
 
-    def _isolating(self) -> np.ndarray:
-        path = self._transmission.isolating
-        return np.zeros(1) if path is None else numbers(self._state[path]).reshape(-1).copy()
+    def _controls_by_step(self) -> tuple[Tensor | None, Tensor | None]:
+        """Contact (1 or R, 1 or T, groups) and isolating (1 or R, 1 or T)."""
+        contact = self._by_step([stretch.contact for stretch in self._stretches], 1)
+        return contact, self._by_step([stretch.isolating for stretch in self._stretches], 0)
 
-    def _refuse_other_controls(self, begin: _Begin) -> None:
-        now = (self._contact(), self._isolating())
-        pairs = zip(now, (begin.contact, begin.isolating), strict=True)
-        if not all(
-            a is b or np.array_equal(a, b) for a, b in pairs if a is not None and b is not None
-        ):
-            raise SettingError(
-                "a control was changed between steps that belong to one gradient; set the "
-                "parameters again, or reset, before steps under other controls"
-            )
+    def _by_step(self, values: list[Tensor | None], own: int) -> Tensor | None:
+        """own: dimensions of the value of one run."""
+        rows = [_rows_that_differ(value, own) for value in values if value is not None]
+        if len(rows) < 2:
+            return rows[0].unsqueeze(1) if rows else None
+        runs = max(len(row) for row in rows)
+        ends = [*(stretch.step for stretch in self._stretches[1:]), self._steps]
+        parts = [
+            row.unsqueeze(1).expand(runs, end - stretch.step, *row.shape[1:])
+            for row, stretch, end in zip(rows, self._stretches, ends, strict=True)
+        ]
+        return torch.cat(parts, 1)
+
+
+def _rows_that_differ(value: Tensor, own: int) -> Tensor:
+    """(1, ...) where all runs have the same, else (R, ...)."""
+    if value.dim() == own:
+        return value.unsqueeze(0)
+    alike = value.stride(0) == 0 or (not value.requires_grad and bool((value == value[:1]).all()))
+    return value[:1] if alike else value
+
+
+def _of_run(value: Tensor | None, run: int) -> Tensor | None:
+    """One run's control from (1 or R, 1 or T, ...): without T where it does not change."""
+    if value is None:
+        return None
+    own = value[min(run, len(value) - 1)]
+    return own[0] if len(own) == 1 else own
+
+
+def _scaled(gradient: Gradient, weight: Array) -> Gradient:
+    scaled = (None if by is None else by * float(weight) for by in gradient)
+    return Gradient(*scaled)  # type: ignore[arg-type]

@@ -28,8 +28,13 @@ from hotloop.models.epidemic.gradient.kernels import (
     values,
     weighted_sum,
 )
-from hotloop.models.epidemic.gradient.message_passing import leaving, make_pairs, make_tables
-from hotloop.models.epidemic.gradient.problem import SpreadProblem
+from hotloop.models.epidemic.gradient.message_passing import (
+    from_kinds,
+    leaving,
+    make_pairs,
+    make_tables,
+)
+from hotloop.models.epidemic.gradient.problem import Gradient, SpreadProblem
 
 Array = np.ndarray[Any, Any]
 
@@ -77,8 +82,8 @@ class ExpectedModel:
             "checkpoint_every", 1 if self.checkpoint_every is None else self.checkpoint_every
         )
 
-    def vjp(self, problem: SpreadProblem, infected: Array, deaths: Array) -> tuple[Array, float]:
-        """(weeks,) by rate and () by mortality; cotangents of several runs are added up."""
+    def vjp(self, problem: SpreadProblem, infected: Array, deaths: Array) -> Gradient:
+        """See `Estimator`; cotangents of several runs are added up."""
         weight, death_weight = (given.sum(0) for given in problem.cotangents(infected, deaths))
         pairs = make_pairs(problem)
         tables = make_tables(problem, weight, death_weight)
@@ -92,15 +97,14 @@ class ExpectedModel:
                 begin, min(begin + every, steps), pairs, tables, state, _kept(0, pairs, span), daily
             )
         carried = _adjoint(pairs, span)
-        by_seed, by_drop = np.zeros(steps), np.zeros(tables.drop.shape)
+        by_seed, by_drop = np.zeros(tables.factor.shape), np.zeros(tables.drop.shape)
         kept = _kept(min(every, steps), pairs, span)
         for begin in reversed(range(0, steps, every)):
             end = min(begin + every, steps)
             _forward(begin, end, pairs, tables, checkpoints.pop(), kept, daily)
             _backward(begin, end, pairs, tables, kept, *carried, by_seed, by_drop)
-        by_step = by_seed + _by_factor(tables, pairs.sends, by_drop)
-        by_rate = np.bincount(problem.entries, by_step, minlength=len(problem.rate))
-        return by_rate, float(death_weight @ leaving(problem, daily))
+        by_kind = by_seed + _by_factor(tables, pairs.sends, by_drop)
+        return from_kinds(problem, by_kind, float(death_weight @ leaving(problem, daily)))
 
 
 def expected_curves(problem: SpreadProblem) -> Curves:
@@ -208,7 +212,7 @@ def _backward(
         reached = send_seeds(step, pairs, pressure, touched, 0)
         for n in range(reached):
             agent = touched[n]
-            by_seed[step] += tables.slope[step, pairs.kind[agent]] * pressure[agent] * worth[agent]
+            by_seed[step, pairs.kind[agent]] += pressure[agent] * worth[agent]
             pressure[agent] = 0.0
         row, following = later[(step + 1) % (span + 1)], later[(step + 2) % (span + 1)]
         for pair in range(len(row)):
@@ -238,9 +242,9 @@ def _dot(a: Array, b: Array, begin: int, end: int) -> float:
 
 @njit(nogil=True, cache=True)
 def _by_factor(tables: Tables, sends: Array, by_drop: Array) -> Array:
-    """(T,) by the rate of each step, from the derivative by the drops of theta."""
+    """(T, K) by the factor of each step and kind, from the derivative by the drops of theta."""
     kinds, steps, days = by_drop.shape
-    by_step = np.zeros(steps)
+    by_kind = np.zeros((steps, kinds))
     for kind in range(kinds):
         for at in range(steps):
             by_hazard = 0.0
@@ -249,5 +253,5 @@ def _by_factor(tables: Tables, sends: Array, by_drop: Array) -> Array:
                 if day + 1 < days:
                     by_theta += by_drop[kind, at, day + 1]
                 by_hazard -= by_theta * tables.theta[at, day, kind]
-                by_step[at + day] += by_hazard * sends[day] * tables.slope[at + day, kind]
-    return by_step
+                by_kind[at + day, kind] += by_hazard * sends[day]
+    return by_kind

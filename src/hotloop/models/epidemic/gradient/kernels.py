@@ -41,8 +41,7 @@ class Pairs(NamedTuple):
 class Tables(NamedTuple):
     """What follows from the parameters."""
 
-    factor: Array  # (T, K) float64
-    slope: Array  # (T, K) float64, d factor / d rate of its step
+    factor: Array  # (T, K) float64, of the pressure on each kind, less what isolation takes
     theta: Array  # (T, L + 1, K) float32
     drop: Array  # (K, T, L + 1) float32: theta(d - 1) - theta(d); 0 from step T on
     value: Array  # (T,) float32: what an infection at t counts by itself

@@ -26,8 +26,8 @@ ISOLATION_LEVELS = 8
 class Layout:
     """Pairs of a sender that can still be infected and a kind of receiver that still can, too.
 
-    kind: (N,) uint8, K kinds; kind_group, kind_open: (K,) a group of each, and the share of the
-    chance that isolation leaves.
+    kind: (N,) uint8, K kinds; kind_group, kind_willing: (K,) a group of each, and how much of its
+    contacts it gives up where isolation is asked for.
     free: (N,) bool, susceptible at the start.
     pair_agent: (P,) int32, by kind, then by number of receivers (loops of one length after
     another are quick), then by agent; kind_ptr: (K + 1,) where each kind begins.
@@ -41,7 +41,7 @@ class Layout:
 
     kind: Array
     kind_group: Array
-    kind_open: Array
+    kind_willing: Array
     free: Array
     pair_agent: Array
     kind_ptr: Array
@@ -71,7 +71,7 @@ class Layout:
 
 def build_layout(start: "SpreadStart") -> Layout:
     """Sort the edges of a start's network into pairs; O(E log E), once."""
-    kind, kind_group, kind_open = _kinds(start)
+    kind, kind_group, kind_willing = _kinds(start)
     free = np.asarray(start.stage) == 0
     network = start.network
     src = np.repeat(np.arange(network.num_agents, dtype=np.int64), np.diff(network.out_ptr))
@@ -108,7 +108,7 @@ def build_layout(start: "SpreadStart") -> Layout:
     ]
     days = start.spread.weights.shape[1]
     return Layout(
-        kind, kind_group, kind_open, free,
+        kind, kind_group, kind_willing, free,
         agent[order].astype(np.int32),
         np.searchsorted(pair_kind[order], np.arange(len(kind_group) + 1)),
         np.concatenate([[0], np.cumsum(counts[order])]),
@@ -160,23 +160,27 @@ def _reached(seeds: Array, free: Array, out_ptr: Array, out_dst: Array) -> Array
 
 
 def _kinds(start: "SpreadStart") -> tuple[Array, Array, Array]:
-    """Kind of each agent; a group and the open share of each kind."""
+    """Kind of each agent; a group and the willingness of each kind."""
     own = start.spread.susceptibility
     given = np.ones_like(own) if start.contact is None else start.contact
     table = np.atleast_2d(own * given)
-    same_as = np.unique(table, axis=1, return_inverse=True)[1].ravel()
-    left = start.open_share
-    levels, level = np.unique(left, return_inverse=True)
+    if start.by_controls:  # agents that are alike now, but not by what is asked
+        same_as = np.arange(len(own))
+    else:
+        same_as = np.unique(table, axis=1, return_inverse=True)[1].ravel()
+    matters = start.by_controls or np.any(start.isolating)
+    willing = start.willingness if matters else np.zeros(len(start.group))
+    levels, level = np.unique(willing, return_inverse=True)
     if len(levels) > ISOLATION_LEVELS:
-        edges = np.quantile(left, np.linspace(0, 1, ISOLATION_LEVELS + 1)[1:-1])
-        level = np.searchsorted(edges, left, side="right")
+        edges = np.quantile(willing, np.linspace(0, 1, ISOLATION_LEVELS + 1)[1:-1])
+        level = np.searchsorted(edges, willing, side="right")
     found, kind = np.unique(
         same_as[start.group].astype(np.int64) * ISOLATION_LEVELS + level, return_inverse=True
     )
     kind = kind.ravel()
     counts = np.bincount(kind, minlength=len(found))
     group = np.array([np.flatnonzero(same_as == k)[0] for k in found // ISOLATION_LEVELS])
-    return kind.astype(np.uint8), group, np.bincount(kind, weights=left) / counts
+    return kind.astype(np.uint8), group, np.bincount(kind, weights=willing) / counts
 
 
 def _schedule(

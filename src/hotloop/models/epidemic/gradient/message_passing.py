@@ -32,7 +32,7 @@ from hotloop.models.epidemic.gradient.kernels import (
     theta_table,
     values,
 )
-from hotloop.models.epidemic.gradient.problem import SpreadProblem, infected_times
+from hotloop.models.epidemic.gradient.problem import Gradient, SpreadProblem, infected_times
 
 Array = np.ndarray[Any, Any]
 _ONE = np.uint64(1)
@@ -50,21 +50,20 @@ class MessagePassing:
 
     name: ClassVar[str] = "message_passing"
 
-    def vjp(self, problem: SpreadProblem, infected: Array, deaths: Array) -> tuple[Array, float]:
-        """(weeks,) by rate and () by mortality, of sum(infected * daily infected + ...) ."""
+    def vjp(self, problem: SpreadProblem, infected: Array, deaths: Array) -> Gradient:
+        """See `Estimator`."""
         infected, deaths = problem.cotangents(infected, deaths)
         times = infected_times(problem)
         pairs = make_pairs(problem)
-        by_rate, by_mortality = np.zeros(len(problem.rate)), 0.0
+        by_kind, by_mortality = np.zeros((problem.steps, len(pairs.kind_ptr) - 1)), 0.0
         for run in range(len(problem.seeds)):
             order, order_ptr = by_time(
                 times[run], pairs.free, problem.start.first_step, problem.steps
             )
             tables = make_tables(problem, infected[run], deaths[run])
-            by_step = _backward(order, order_ptr, pairs, tables)
-            by_rate += np.bincount(problem.entries, by_step, minlength=len(problem.rate))
+            by_kind += _backward(order, order_ptr, pairs, tables)
             by_mortality += float(deaths[run] @ leaving(problem, np.diff(order_ptr)))
-        return by_rate, by_mortality
+        return from_kinds(problem, by_kind, by_mortality)
 
 
 def make_pairs(problem: SpreadProblem) -> Pairs:
@@ -82,12 +81,28 @@ def make_pairs(problem: SpreadProblem) -> Pairs:
 def make_tables(problem: SpreadProblem, infected: Array, deaths: Array) -> Tables:
     """The tables of the parameters, with what one infection at each step counts by itself."""
     layout = problem.start.layout
-    slope = problem.slopes[:, layout.kind_group] * layout.kind_open
-    factor = slope * problem.rate[problem.entries][:, None]
+    factor = problem.factor[:, layout.kind_group] * _open_share(problem)
     value = infected.copy()
     if layout.span < problem.steps:
         value[: -layout.span] += problem.mortality * deaths[layout.span :]
-    return Tables(factor, slope, *theta_table(factor, layout.sends), value.astype(np.float32))
+    return Tables(factor, *theta_table(factor, layout.sends), value.astype(np.float32))
+
+
+def _open_share(problem: SpreadProblem) -> Array:
+    """(T, K) what isolation leaves of the chance of each kind; small chances are like hazards."""
+    willing: Array = problem.start.layout.kind_willing
+    return 1.0 - problem.isolating[:, None] * willing
+
+
+def from_kinds(problem: SpreadProblem, by_kind: Array, by_mortality: float) -> Gradient:
+    """The gradient, from the derivative by each kind's factor in each step, (T, K)."""
+    layout = problem.start.layout
+    by_factor = np.zeros_like(problem.factor)
+    open_share = _open_share(problem)
+    for kind, group in enumerate(layout.kind_group):
+        by_factor[:, group] += by_kind[:, kind] * open_share[:, kind]
+    taken = problem.factor[:, layout.kind_group] * layout.kind_willing
+    return problem.gradient(by_factor, -(by_kind * taken).sum(1), by_mortality)
 
 
 def leaving(problem: SpreadProblem, infected: Array) -> Array:
@@ -150,15 +165,16 @@ def _add(agent: int, sent: Array, pairs: Pairs, hazard: Array) -> None:
 
 @njit(nogil=True, cache=True)
 def _take_back(
-    senders: Array, slope: Array, back: Array, kinds: Array, out_ptr: Array, out_dst: Array,
-    worth: Array, escape: Array,
-) -> float:  # fmt: skip
+    senders: Array, weight: float, back: Array, kinds: Array, out_ptr: Array, out_dst: Array,
+    worth: Array, escape: Array, sums: Array, by_kind: Array,
+) -> None:  # fmt: skip
     """Undo what senders sent in a step: into escape, P(t + 1) to P(t).
 
-    Returns: the derivative by the step's rate, for a weight of 1.
+    weight: what each of them sent. by_kind: (K,), to which the derivative by the factor of each
+    kind is added. sums: (K,), overwritten.
     """
     # Arrays by themselves: a tuple of them would be counted in and out for each sender.
-    by_rate = 0.0
+    sums[:] = 0.0
     for place in range(len(senders)):
         sender = np.uint32(senders[place])
         begin, end = out_ptr[sender], out_ptr[np.uint64(sender) + _ONE]
@@ -166,9 +182,10 @@ def _take_back(
             receiver = np.uint32(out_dst[e])
             if receiver != sender:
                 kind = kinds[receiver]
-                by_rate += slope[kind] * worth[receiver]
+                sums[kind] += worth[receiver]
                 escape[receiver] *= back[kind]
-    return by_rate
+    for kind in range(len(sums)):
+        by_kind[kind] += weight * sums[kind]
 
 
 @njit(nogil=True, cache=True)
@@ -188,7 +205,7 @@ def _leave_out(
 # One function, longer than others: a step backwards is four passes that share their arrays.
 @njit(nogil=True, cache=True, fastmath={"contract"})
 def _backward(order: Array, order_ptr: Array, pairs: Pairs, tables: Tables) -> Array:
-    """(T,) float64: the derivative by the rate of each step."""
+    """(T, K) float64: the derivative by the factor of each step and kind."""
     size, num_pairs = len(pairs.kind), len(pairs.pair_agent)
     pair_ptr, pair_dst = pairs.pair_ptr, pairs.pair_dst
     steps, span = tables.drop.shape[1], tables.drop.shape[2] - 1
@@ -210,28 +227,30 @@ def _backward(order: Array, order_ptr: Array, pairs: Pairs, tables: Tables) -> A
         _leave_out(
             order[order_ptr[at] : order_ptr[at + 1]], inverse, own_ptr, own_pair, pair_kind, without
         )
-    by_step = np.zeros(steps)
+    by_kind, sums = np.zeros(tables.factor.shape), np.zeros(tables.factor.shape[1])
     for step in range(steps - 1, -1, -1):
         values(step, pairs, tables, later, block, now)
         for agent in range(np.uint64(size)):
             wanted[agent] = (after[agent] - now[agent]) * np.float32(escape[agent])
             worth[agent] -= wanted[agent]
         after, now = now, after
-        factor, slope = tables.factor[step], tables.slope[step]
+        factor = tables.factor[step]
         for seeds in range(len(pairs.seed_sends) if step < pairs.seed_sends.shape[1] else 0):
             weight = pairs.seed_sends[seeds, step]
             if weight > 0.0:
                 senders = seed_agent[pairs.seed_ptr[seeds] : pairs.seed_ptr[seeds + 1]]
-                by_step[step] += weight * _take_back(
-                    senders, slope, np.exp(factor * weight), kinds, out_ptr, out_dst, worth, escape
-                )
+                _take_back(
+                    senders, weight, np.exp(factor * weight), kinds, out_ptr, out_dst,
+                    worth, escape, sums, by_kind[step],
+                )  # fmt: skip
         for day in range(1, min(span, step) + 1):
             weight = pairs.sends[day]
             if weight > 0.0:
                 senders = order[order_ptr[step - day] : order_ptr[step - day + 1]]
-                by_step[step] += weight * _take_back(
-                    senders, slope, np.exp(factor * weight), kinds, out_ptr, out_dst, worth, escape
-                )
+                _take_back(
+                    senders, weight, np.exp(factor * weight), kinds, out_ptr, out_dst,
+                    worth, escape, sums, by_kind[step],
+                )  # fmt: skip
         row, following = later[(step + 1) % (span + 1)], later[(step + 2) % (span + 1)]
         for pair in range(np.uint64(num_pairs)):
             total = np.float32(0.0)
@@ -244,4 +263,4 @@ def _backward(order: Array, order_ptr: Array, pairs: Pairs, tables: Tables) -> A
             inverse = one / theta[step - day, max(0, day - 1)]
             senders = order[order_ptr[step - day] : order_ptr[step - day + 1]]
             _leave_out(senders, inverse, own_ptr, own_pair, pair_kind, without)
-    return by_step
+    return by_kind

@@ -27,8 +27,9 @@ class SpreadStart:
     group, stage: (N,) uint8; infected_time, next_time: (N,) int16; the columns before first_step.
     contact: (groups,) or (steps, groups), multiplies the susceptibility, such as 0 for closed
     schools; None for 1.
-    willing: (N,) from 0 to 1, or None; isolating: 0 to 1; agents give in with probability
-    p (1 - isolating * willing).
+    willing: (N,) from 0 to 1, or None; isolating: 0 to 1, one number or (steps,); agents give in
+    with probability p (1 - isolating * willing).
+    by_controls: whether gradients by contact and isolating are asked for, too.
 
     The layout of the network that gradients use is built on first use and kept: keep the start,
     and change parameters by `SpreadProblem.at`.
@@ -44,7 +45,8 @@ class SpreadStart:
     first_step: int = 0
     contact: Array | None = None
     willing: Array | None = None
-    isolating: float = 0.0
+    isolating: Array | float = 0.0
+    by_controls: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.network, Network):
@@ -72,13 +74,39 @@ class SpreadStart:
         opposite = both_ways(self.network.out_ptr, self.network.out_dst)
         return opposite / max(self.network.num_edges, 1)
 
+    @cached_property
+    def willingness(self) -> Array:
+        """(N,) float64; 0 where nobody isolates."""
+        willing = np.zeros(self.network.num_agents) if self.willing is None else self.willing
+        return np.asarray(willing, np.float64)
+
+    def control(self, step: int) -> tuple[Array, float]:
+        """Contact (groups,) and isolating of a step counted from the start."""
+        contact = np.ones_like(self.spread.susceptibility) if self.contact is None else self.contact
+        isolating = np.asarray(self.isolating, np.float64)
+        return (
+            contact if contact.ndim == 1 else contact[step],
+            float(isolating if isolating.ndim == 0 else isolating[step]),
+        )
+
     @property
-    def open_share(self) -> Array:
-        """(N,) the share of the chance of infection that isolation leaves."""
-        if self.willing is None:
-            return np.ones(self.network.num_agents)
-        left: Array = 1.0 - self.isolating * self.willing
-        return left
+    def controls_change(self) -> bool:
+        """Whether the controls are given by step."""
+        by_step = self.contact is not None and self.contact.ndim > 1
+        return by_step or np.ndim(self.isolating) > 0
+
+
+class Gradient(NamedTuple):
+    """The derivative of a weighted sum of counts, summed over the runs.
+
+    rate: (weeks,). mortality: by M. contact: (T, groups), isolating: (T,), by the controls of each
+    step; None unless the start asks for them.
+    """
+
+    rate: Array
+    mortality: float
+    contact: Array | None = None
+    isolating: Array | None = None
 
 
 class Runs(NamedTuple):
@@ -150,7 +178,29 @@ class SpreadProblem:
         start = self.start
         own = start.spread.susceptibility
         given = np.ones_like(own) if start.contact is None else start.contact
+        given = given if given.ndim == 1 else given[: self.steps]
         return np.ascontiguousarray(np.broadcast_to(own * given, (self.steps, len(own))))
+
+    @cached_property
+    def factor(self) -> Array:
+        """(T, groups) what multiplies the pressure on each group in each step."""
+        return np.ascontiguousarray(self.slopes * self.rate[self.entries][:, None])
+
+    @cached_property
+    def isolating(self) -> Array:
+        """(T,) of each step."""
+        given = np.asarray(self.start.isolating, np.float64)
+        given = given if given.ndim == 0 else given[: self.steps]
+        return np.ascontiguousarray(np.broadcast_to(given, (self.steps,)))
+
+    def gradient(self, by_factor: Array, by_isolating: Array, by_mortality: float) -> Gradient:
+        """By the parameters, from the derivatives by `factor` (T, groups) and `isolating` (T,)."""
+        by_step = (by_factor * self.slopes).sum(1)
+        by_rate = np.bincount(self.entries, by_step, minlength=len(self.rate))
+        if not self.start.by_controls:
+            return Gradient(by_rate, by_mortality)
+        own = self.start.spread.susceptibility * self.rate[self.entries][:, None]
+        return Gradient(by_rate, by_mortality, by_factor * own, by_isolating)
 
     def cotangents(self, infected: Array, deaths: Array) -> tuple[Array, Array]:
         """Both as (R, T) float64, from (T,) or (R, T).
@@ -176,7 +226,7 @@ class Simulator:
 
     def __init__(self, problem: SpreadProblem, seeds: tuple[int, ...]) -> None:
         start = problem.start
-        self._problem, self._contact = problem, np.ones(1)
+        self._problem, self._control = problem, start.control(0)
 
         def tiled(column: Array, dtype: type) -> torch.Tensor:
             return torch.from_numpy(np.tile(column.astype(dtype), (len(seeds), 1)))
@@ -200,22 +250,18 @@ class Simulator:
         self._program.columns_changed()
 
     def advance(self, first_step: int, steps: int) -> None:
-        """Step on, with the contact of each step where it changes."""
-        contact, start = self._problem.start.contact, self._problem.start
-        if contact is None or contact.ndim == 1:
-            self._contact = np.ones(1) if contact is None else contact
+        """Step on, with the controls of each step where they change."""
+        start = self._problem.start
+        if not start.controls_change:
             self._program.advance(first_step, steps)
             return
         for step in range(first_step, first_step + steps):
-            self._contact = contact[step - start.first_step]
+            self._control = start.control(step - start.first_step)
             self._program.advance(step, 1)
 
     def _inputs(self) -> SpreadInputs:
-        problem = self._problem
-        return SpreadInputs(
-            problem.rate, np.array(problem.mortality), self._contact,
-            np.array(problem.start.isolating),
-        )  # fmt: skip
+        problem, (contact, isolating) = self._problem, self._control
+        return SpreadInputs(problem.rate, np.array(problem.mortality), contact, np.array(isolating))
 
 
 def simulate(problem: SpreadProblem) -> Runs:

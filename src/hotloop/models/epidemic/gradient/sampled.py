@@ -6,19 +6,31 @@ weighs what came after with how likely the draws were.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import torch
 from numba import njit
 
 from hotloop.errors import SettingError, expect_positive
 from hotloop.models.epidemic.gradient.kernels import Pairs, send_infected, send_seeds
 from hotloop.models.epidemic.gradient.message_passing import by_time, leaving, make_pairs
-from hotloop.models.epidemic.gradient.problem import Simulator, SpreadProblem, infected_times
+from hotloop.models.epidemic.gradient.problem import (
+    Gradient,
+    Runs,
+    Simulator,
+    SpreadProblem,
+    infected_times,
+    simulate,
+)
 from hotloop.models.epidemic.spread import NEVER
 
 Array = np.ndarray[Any, Any]
+Loss = Callable[[torch.Tensor, torch.Tensor], Any]
+"""Of one run: daily infected and deaths, (T,) float64 each, to a number."""
 
 
 @dataclass(frozen=True)
@@ -40,26 +52,65 @@ class Flips:
     def __post_init__(self) -> None:
         expect_positive("count", self.count)
 
-    def vjp(self, problem: SpreadProblem, infected: Array, deaths: Array) -> tuple[Array, float]:
-        """(weeks,) by rate and () by mortality."""
+    def vjp(self, problem: SpreadProblem, infected: Array, deaths: Array) -> Gradient:
+        """See `Estimator`."""
         infected, deaths = problem.cotangents(infected, deaths)
         times = infected_times(problem)
-        by_rate, by_mortality = np.zeros(len(problem.rate)), 0.0
+        sums, by_mortality = _Sums(problem), 0.0
         for run, seed in enumerate(problem.seeds):
             daily = _daily(problem, times[run])
             by_mortality += float(deaths[run] @ leaving(problem, daily))
             worth = _worth(problem, infected[run], deaths[run])
-            rng = np.random.default_rng([self.seed, seed % 2**64])
-            replay = _Replay(problem, seed, times[run])
-            events = _draws(problem, times[run])[1]
-            entries = problem.entries[events.step]
-            for entry in np.unique(entries):
-                weight = np.where(entries == entry, events.weight, 0.0)
-                total = float(weight.sum())
-                chosen = rng.choice(len(weight), self.count, p=weight / total)
-                gains = [replay.gain(events.step[n], events.agent[n], daily, worth) for n in chosen]
-                by_rate[entry] += total * float(np.mean(gains))
-        return by_rate, by_mortality
+            gain = partial(_gain, _Replay(problem, seed, times[run]), daily, worth)
+            self._add(sums, problem, seed, times[run], gain)
+        return problem.gradient(sums.factor, sums.isolating, by_mortality)
+
+    def of_loss(
+        self, problem: SpreadProblem, loss: Loss, runs: Runs | None = None
+    ) -> tuple[float, Gradient]:
+        """The mean over the runs of any loss of a run's counts, and the gradient of E[loss].
+
+        Every flipped run is handed to the loss again, so that the loss need not be linear in the
+        counts; deaths are flipped one by one, which needs no replay. runs: those of the problem,
+        where the caller has them.
+        """
+        runs = simulate(problem) if runs is None else runs
+        sums, by_mortality, total = _Sums(problem), 0.0, 0.0
+        for run, seed in enumerate(problem.seeds):
+            times = runs.infected_time[run]
+            infected = runs.infected[run].astype(np.float64)
+            deaths = runs.deaths[run].astype(np.float64)
+            own = _evaluated(loss, infected, deaths)
+            replay = _Replay(problem, seed, times)
+            gain = partial(_loss_gain, replay, loss, infected, deaths, own)
+            self._add(sums, problem, seed, times, gain)
+            by_mortality += _by_one_death(problem, loss, infected, deaths, own)
+            total += own
+        count = len(problem.seeds)
+        gradient = problem.gradient(
+            sums.factor / count, sums.isolating / count, by_mortality / count
+        )
+        return total / count, gradient
+
+    def _add(
+        self, sums: "_Sums", problem: SpreadProblem, seed: int, infected_time: Array,
+        gain: Callable[[int, int], float],
+    ) -> None:  # fmt: skip
+        """Add one run's derivatives, with what each of the flips drawn here gains."""
+        rng = np.random.default_rng([self.seed, seed % 2**64])
+        events = _draws(problem, infected_time)[2]
+        shares = events.shares(problem)
+        entries = problem.entries[events.step]
+        for entry in np.unique(entries):
+            share = np.where(entries == entry, shares, 0.0)
+            total = float(share.sum())
+            if total == 0.0:
+                continue
+            for n in rng.choice(len(share), self.count, p=share / total):
+                step, agent = int(events.step[n]), int(events.agent[n])
+                worth = total / (self.count * share[n]) * gain(step, agent)
+                sums.factor[step, problem.start.group[agent]] += worth * events.by_factor[n]
+                sums.isolating[step] += worth * events.by_isolating[n]
 
 
 @dataclass(frozen=True)
@@ -72,30 +123,93 @@ class Score:
 
     name: ClassVar[str] = "score"
 
-    def vjp(self, problem: SpreadProblem, infected: Array, deaths: Array) -> tuple[Array, float]:
-        """(weeks,) by rate and () by mortality."""
+    def vjp(self, problem: SpreadProblem, infected: Array, deaths: Array) -> Gradient:
+        """See `Estimator`."""
         runs = len(problem.seeds)
         if runs < 2:
             raise SettingError("the score function needs two runs or more for its baseline; got 1")
         infected, deaths = problem.cotangents(infected, deaths)
         times = infected_times(problem)
-        scores, rewards = np.zeros((runs, problem.steps)), np.zeros((runs, problem.steps))
-        by_mortality = 0.0
+        scores, rewards = [_Sums(problem) for _ in range(runs)], np.zeros((runs, problem.steps))
+        sums, by_mortality = _Sums(problem), 0.0
         for run in range(runs):
             daily = _daily(problem, times[run])
             by_mortality += float(deaths[run] @ leaving(problem, daily))
             rewards[run] = daily * _worth(problem, infected[run], deaths[run])
-            scores[run] = _draws(problem, times[run])[0]
+            scores[run].factor, scores[run].isolating, _ = _draws(problem, times[run])
         to_go = rewards[:, ::-1].cumsum(1)[:, ::-1]
         baseline = (to_go.sum(0) - to_go) / (runs - 1)
-        by_step = (scores * (to_go - baseline)).sum(0)
-        return np.bincount(problem.entries, by_step, minlength=len(problem.rate)), by_mortality
+        for score, gain in zip(scores, to_go - baseline, strict=True):
+            sums.factor += score.factor * gain[:, None]
+            sums.isolating += score.isolating * gain
+        return problem.gradient(sums.factor, sums.isolating, by_mortality)
+
+
+class _Sums:
+    """Derivatives by the factor of each step and group, (T, groups), and by isolating, (T,)."""
+
+    def __init__(self, problem: SpreadProblem) -> None:
+        self.factor = np.zeros_like(problem.factor)
+        self.isolating = np.zeros(problem.steps)
 
 
 class _Events(NamedTuple):
-    step: Array  # (n,) from the start
-    agent: Array  # (n,)
-    weight: Array  # (n,) dp / (1 - p)
+    """The escapes of a run: (n,) each, with p the chance of infection."""
+
+    step: Array  # from the start
+    agent: Array
+    by_factor: Array  # dp / (1 - p), by the factor of its step and group
+    by_isolating: Array  # dp / (1 - p), by how much is isolated in its step
+
+    def shares(self, problem: SpreadProblem) -> Array:
+        """In which proportion they are drawn: by what they weigh in what is asked."""
+        start, group = problem.start, problem.start.group[self.agent]
+        if not start.by_controls:
+            return np.asarray(self.by_factor * problem.slopes[self.step, group])
+        # By contact, too, which may be 0 now; on the scale of the rate.
+        by_rate = problem.slopes[self.step, group] + start.spread.susceptibility[group]
+        rate = problem.rate[problem.entries[self.step]]
+        return np.asarray(self.by_factor * by_rate * rate + np.abs(self.by_isolating))
+
+
+def _gain(replay: "_Replay", daily: Array, worth: Array, step: int, agent: int) -> float:
+    """By how much the weighted infections grow if `agent` is infected at `step`, too."""
+    return float((replay.infected(step, agent) - daily[step:]) @ worth[step:])
+
+
+def _loss_gain(
+    replay: "_Replay", loss: Loss, infected: Array, deaths: Array, own: float, step: int, agent: int
+) -> float:
+    """By how much the loss grows if `agent` is infected at `step`, too."""
+    other, dead = infected.copy(), deaths.copy()
+    other[step:] = replay.infected(step, agent)
+    dead[step + 1 :] = replay.deaths(step)
+    return _evaluated(loss, other, dead) - own
+
+
+def _evaluated(loss: Loss, infected: Array, deaths: Array) -> float:
+    with torch.no_grad():
+        value = float(loss(torch.from_numpy(infected), torch.from_numpy(deaths)))
+    if not math.isfinite(value):
+        raise SettingError(f"the loss of a run: expected a finite number, got {value}")
+    return value
+
+
+def _by_one_death(
+    problem: SpreadProblem, loss: Loss, infected: Array, deaths: Array, own: float
+) -> float:
+    """The derivative by the mortality: of those who leave, one more dies, or one fewer."""
+    mortality = problem.mortality
+    left, sign = leaving(problem, infected), 1 if mortality < 0.5 else -1
+    by_mortality = 0.0
+    for step in np.flatnonzero(left):
+        could = left[step] - deaths[step] if sign > 0 else deaths[step]
+        if could > 0:
+            other = deaths.copy()
+            other[step] += sign
+            change = sign * (_evaluated(loss, infected, other) - own)
+            by_mortality += could / (1 - mortality if sign > 0 else mortality) * change
+    return float(by_mortality)
 
 
 def _daily(problem: SpreadProblem, infected_time: Array) -> Array:
@@ -113,53 +227,58 @@ def _worth(problem: SpreadProblem, infected: Array, deaths: Array) -> Array:
     return worth
 
 
-def _draws(problem: SpreadProblem, infected_time: Array) -> tuple[Array, _Events]:
-    """The score of each step, (T,), and every escape of the run with its weight."""
+def _draws(problem: SpreadProblem, infected_time: Array) -> tuple[Array, Array, _Events]:
+    """The run's score by factor (T, groups) and by isolating (T,), and every escape of it."""
     pairs, first = make_pairs(problem), problem.start.first_step
     order, order_ptr = by_time(infected_time, pairs.free, first, problem.steps)
-    score, *events = _replayed_draws(
+    by_factor, by_isolating, *events = _replayed_draws(
         np.ascontiguousarray(infected_time), first, order, order_ptr, pairs,
-        problem.slopes, problem.rate[problem.entries], problem.start.group,
-        problem.start.open_share,
+        problem.factor, problem.isolating, problem.start.group, problem.start.willingness,
     )  # fmt: skip
-    return score, _Events(*events)
+    return by_factor, by_isolating, _Events(*events)
 
 
 @njit(nogil=True, cache=True)
 def _replayed_draws(
     infected_time: Array, first_step: int, order: Array, order_ptr: Array, pairs: Pairs,
-    slopes: Array, rate: Array, group: Array, opened: Array,
-) -> tuple[Array, Array, Array, Array]:  # fmt: skip
+    factor: Array, isolating: Array, group: Array, willing: Array,
+) -> tuple[Array, Array, Array, Array, Array, Array]:  # fmt: skip
     """Visit every draw of a run: its share of the score; and the events of those who escaped."""
-    steps, size = len(rate), len(group)
-    score = np.zeros(steps)
+    steps, size = len(factor), len(group)
+    score, iso_score = np.zeros(factor.shape), np.zeros(steps)
     pressure, touched = np.zeros(size), np.empty(size, np.int32)
-    at, who, weight, count = (
-        np.empty(1024, np.int64), np.empty(1024, np.int64), np.empty(1024), 0
-    )  # fmt: skip
+    at, who, count = np.empty(1024, np.int64), np.empty(1024, np.int64), 0
+    weight, iso_weight = np.empty(1024), np.empty(1024)
     for step in range(steps):
         reached = send_seeds(step, pairs, pressure, touched, 0)
         reached = send_infected(step, order, order_ptr, pairs, pressure, touched, reached)
         for n in range(reached):
             agent = touched[n]
-            hazard_slope = slopes[step, group[agent]] * pressure[agent]
+            felt = pressure[agent]
             pressure[agent] = 0.0
             since = infected_time[agent] - first_step
             if 0 <= since < step:
                 continue
-            kept = math.exp(-rate[step] * hazard_slope)
-            chance, by_rate = opened[agent] * (1.0 - kept), opened[agent] * kept * hazard_slope
+            kept = math.exp(-factor[step, group[agent]] * felt)
+            opened = 1.0 - isolating[step] * willing[agent]
+            chance, by_factor = opened * (1.0 - kept), opened * kept * felt
+            by_isolating = -willing[agent] * (1.0 - kept)
             if since == step:
-                score[step] += by_rate / chance
+                score[step, group[agent]] += by_factor / chance
+                iso_score[step] += by_isolating / chance
             elif chance < 1.0:
-                score[step] -= by_rate / (1.0 - chance)
+                by_factor, by_isolating = by_factor / (1.0 - chance), by_isolating / (1.0 - chance)
+                score[step, group[agent]] -= by_factor
+                iso_score[step] -= by_isolating
                 if count == len(at):
                     at = np.concatenate((at, np.empty_like(at)))
                     who = np.concatenate((who, np.empty_like(who)))
                     weight = np.concatenate((weight, np.empty_like(weight)))
-                at[count], who[count], weight[count] = step, agent, by_rate / (1.0 - chance)
+                    iso_weight = np.concatenate((iso_weight, np.empty_like(iso_weight)))
+                at[count], who[count] = step, agent
+                weight[count], iso_weight[count] = by_factor, by_isolating
                 count += 1
-    return score, at[:count].copy(), who[:count].copy(), weight[:count].copy()
+    return score, iso_score, at[:count], who[:count], weight[:count], iso_weight[:count]
 
 
 class _Replay:
@@ -175,16 +294,21 @@ class _Replay:
         self._agents = np.flatnonzero(layout.free & (since >= 0) & (since < problem.steps))
         self._since = since[self._agents]
 
-    def gain(self, step: int, agent: int, daily: Array, worth: Array) -> float:
-        """By how much worth-weighted infections grow if `agent` is infected at `step`, too."""
+    def infected(self, step: int, agent: int) -> Array:
+        """(T - step,) infections from `step` on if `agent` is infected at it, too."""
         problem, first = self._problem, self._problem.start.first_step
         following, left = step + 1, problem.steps - step - 1
-        if not left:
-            return float(worth[step])
-        self._restore(step, int(agent))
-        self._simulator.advance(first + following, left)
-        infected = self._simulator.columns.infected[0, first + following :].numpy()
-        return float(worth[step] + (infected - daily[following:]) @ worth[following:])
+        if left:
+            self._restore(step, agent)
+            self._simulator.advance(first + following, left)
+        later = self._simulator.columns.infected[0, first + following :].numpy()
+        return np.append(np.count_nonzero(self._since == step) + 1.0, later)
+
+    def deaths(self, step: int) -> Array:
+        """(T - step - 1,) deaths after `step` in what `infected` replayed last."""
+        after = self._problem.start.first_step + step + 1
+        found: Array = self._simulator.columns.deaths[0, after:].numpy()
+        return found
 
     def _restore(self, step: int, agent: int) -> None:
         """The columns as they are after a step counted from the start, `agent` infected in it."""
