@@ -1,5 +1,6 @@
 """Folders in every layout, and every fault of one told with file and line."""
 
+import json
 import pickle
 import re
 import stat
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hotloop.errors import PopulationError
+from hotloop.populations.ages import AGE_CODES
 from hotloop.populations.readers import read_folder
 from hotloop.populations.rows import read_numbers
 
@@ -378,3 +380,93 @@ def test_a_written_population_is_read_back(tmp_path):
     assert np.array_equal(back.edges, data.edges)
     assert np.array_equal(back.stages, data.stages)
     assert np.array_equal(back.columns["age"], data.columns["age"])
+
+
+# --- what other files of a folder say ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "mapping",
+    [
+        {"age": ["U19", "20t29", "30t39", "40t49", "50t64", "65A"], "gender": ["f", "m"]},
+        {
+            "field_sources": {
+                "population_fields": {
+                    "age": {"categorical": ["u19", "20t29", "30t39", "40t49", "50t64", "65a"]}
+                }
+            }
+        },
+    ],
+    ids=["older shape", "newer shape"],
+)
+def test_codes_mean_what_the_folders_mapping_says(folder, mapping):
+    (folder / "mapping.json").write_text(json.dumps(mapping))
+    given = dict(zip(AGES, ["u19", "20t29", "30t39", "65a"], strict=True))
+    expected = [AGE_CODES[given[code]] for code in AGES]
+    assert read_folder(folder).columns["age"].tolist() == expected == [5, 0, 1, 4]
+    labels = [given[code].upper() for code in AGES]
+    pd.Series(labels, dtype=object).to_pickle(folder / "age.pickle")
+    assert read_folder(folder).columns["age"].tolist() == expected, "labels need no mapping"
+
+
+@pytest.mark.parametrize(
+    "mapping",
+    [
+        {"age": ["20t29", "30t39", "40t49", "50t64", "65A", "U19"]},
+        {"age": "years"},
+        {"field_sources": {"population_fields": {"age": {"source": "age.pickle"}}}},
+        ["age"],
+    ],
+    ids=str,
+)
+def test_codes_stay_where_the_mapping_is_the_tables_or_silent(folder, mapping, caplog):
+    (folder / "mapping.json").write_text(json.dumps(mapping))
+    assert read_folder(folder).columns["age"].tolist() == AGES
+    assert not caplog.messages
+
+
+def test_ages_that_the_table_does_not_have_are_named(folder, caplog):
+    (folder / "mapping.json").write_text(json.dumps({"age": ["0t4", "5t9", "20t29", 10, "a", "b"]}))
+    assert read_folder(folder).columns["age"].tolist() == AGES
+    (message,) = caplog.messages
+    assert "the ages '0t4', '5t9', '10', 'a', 'b' have no code here, which has 20t29, " in message
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"age": ["U19", "20t29"]}', r"age\.pickle: column 'age': row 2: code 2 has no label in"),
+        ('{"age": []}', r"row 0: code 0 has no label in .*mapping\.json, which has none"),
+        ('{"age": ["U19"', r"mapping\.json: expected JSON, .* correct the file or remove it"),
+        ("[" * 100_000, r"mapping\.json: expected JSON"),
+    ],
+    ids=["too short", "empty", "cut", "deep"],
+)
+def test_a_mapping_that_cannot_be_is_refused(folder, text, message):
+    (folder / "mapping.json").write_text(text)
+    with pytest.raises(PopulationError, match=message):
+        read_folder(folder)
+
+
+def test_tables_of_something_else_are_left_out_and_named(folder, caplog):
+    """Households by area, say, whose columns have names that the agents' columns have too."""
+    households = pd.DataFrame({"area": ["x", "y"], "people": [10, 20]})
+    households.to_pickle(folder / "household.pkl")
+    pd.Series([0, 0, 1, 1]).to_pickle(folder / "household.pickle")
+    households.to_parquet(folder / "claims.parquet")
+    data = read_folder(folder)
+    assert list(data.columns) == ["age", "area", "household"]
+    assert data.columns["area"].tolist() == list("abca")
+    assert data.columns["household"].tolist() == [0, 0, 1, 1]
+    tables = sorted(caplog.messages)
+    assert len(tables) == 2
+    assert "claims.parquet: left out: a table of 2 rows without a column 'age'" in tables[0]
+    assert "household.pkl: left out: it holds a table" in tables[1]
+
+
+def test_a_table_of_the_agents_under_any_name_is_read(folder):
+    pd.DataFrame({"work": [7, 8, 9, 7], "home": [1, 2, 3, 1]}).to_parquet(folder / "extra.parquet")
+    assert list(read_folder(folder).columns) == ["age", "area", "work", "home"]
+    (folder / "age.pickle").unlink()
+    pd.DataFrame({"age": AGES, "rent": [1.5] * 4}).to_parquet(folder / "population.parquet")
+    assert list(read_folder(folder).columns) == ["area", "age", "rent", "work", "home"]

@@ -195,10 +195,27 @@ def test_what_is_no_column_is_refused(tmp_path, thing):
         read(tmp_path, pickle.dumps(thing))
 
 
-@pytest.mark.parametrize("thing", [pd.DataFrame({"a": [1]}), datetime.date(2020, 1, 1)], ids=str)
+@pytest.mark.parametrize("thing", [collections.Counter("ab"), datetime.date(2020, 1, 1)], ids=str)
 def test_other_classes_are_refused_by_name(tmp_path, thing):
     with pytest.raises(PopulationError, match=f"asks for .*{type(thing).__name__}"):
         read(tmp_path, pickle.dumps(thing))
+
+
+@pytest.mark.parametrize(
+    "table", [{"a": [1]}, {"area": ["x", "y"], "people": [3, 4], "share": [0.5, 1]}], ids=list
+)
+@pytest.mark.parametrize("protocol", [2, 5])
+def test_a_table_is_told_from_a_column(tmp_path, table, protocol):
+    assert read(tmp_path, pickle.dumps(pd.DataFrame(table), protocol=protocol)) is None
+
+
+def test_nothing_in_a_table_is_run_and_code_before_one_is_refused(tmp_path):
+    table, code = b"cpandas.core.frame\nDataFrame\n", b"cos\nmkdir\n(S'%s'\ntR"
+    made = tmp_path / "made"
+    assert read(tmp_path, table + code % str(made).encode() + b".") is None
+    with pytest.raises(PopulationError, match=r"asks for os\.mkdir"):
+        read(tmp_path, code % str(made).encode() + table + b".")
+    assert not made.exists()
 
 
 @settings(max_examples=300, deadline=None)

@@ -166,6 +166,19 @@ def test_parameters_are_saved_and_written_back_into_the_same_tensors() -> None:
     assert same(before, everything(runner))
 
 
+@pytest.mark.parametrize(("own", "saved"), [((3, 1), (3,)), ((3,), (3, 1))])
+def test_a_series_is_loaded_whichever_of_its_two_shapes_it_was_set_in(own, saved) -> None:
+    runner, other = started(), started()
+    runner.set_parameters({WEEKS: torch.tensor([1.0, 2.0, 3.0]).reshape(saved)})
+    other.set_parameters({WEEKS: torch.ones(own)})
+    held = dict(other.named_parameters())[WEEKS]
+    other.load_state_dict(runner.state_dict())
+    assert dict(other.named_parameters())[WEEKS] is held
+    assert torch.equal(held, torch.tensor([1.0, 2.0, 3.0]).reshape(own))
+    with pytest.raises(ParameterError, match="expected the shape that it has"):
+        other.load_state_dict(runner.state_dict() | {WEEKS: torch.ones(4, 1)})
+
+
 def test_a_state_dict_that_does_not_fit_changes_nothing() -> None:
     runner = started()
     saved = runner.state_dict()

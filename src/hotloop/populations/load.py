@@ -5,6 +5,7 @@ Apart from the readers and the generator so that neither is imported before it i
 
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -24,7 +25,12 @@ _RECIPROCAL = 0.01  # a share of rows below which contacts look as if each was w
 
 
 def load(
-    source: Source, *, seed: int = 0, both_ways: bool | None = None, periods: bool = False
+    source: Source,
+    *,
+    seed: int = 0,
+    both_ways: bool | None = None,
+    periods: bool = False,
+    draw_network: bool = False,
 ) -> PopulationData:
     """The population of a source.
 
@@ -32,13 +38,15 @@ def load(
     (that many agents, in Astoria's proportions), and the modules `hotloop.populations.astoria`
     and `.brooklyn` are drawn from the seed, or read from the cache. Any other package stands for
     its folder; a folder is read (see `hotloop.populations.readers.read_folder`), and the seed
-    does nothing to it.
+    does nothing to its content.
     both_ways: whether each row stands for a contact in both directions; as it is written, from src
     to dst, if not. None reads it as written, and says so where a folder's network looks as if each
     contact was written once: hardly a row is there both ways.
     periods: whether a folder's networks 0.csv, 1.csv, ... take turns, step by step.
+    draw_network: whether a population that has no network gets one from the seed, that of a drawn
+    population of its size: contacts at random, whatever the columns say.
     Raises: PopulationError: an unknown name, with the nearest one; no such folder; bad content;
-    periods of what is no folder.
+    periods of what is no folder; a network drawn for one that has one.
     """
     found = _found(source)
     if isinstance(found, Path):
@@ -54,6 +62,13 @@ def load(
         )
     else:
         data = found if isinstance(found, PopulationData) else _synthetic(*found, seed)
+    if draw_network:
+        if data.edges is not None:
+            raise PopulationError(
+                f"population {data.name!r}: draw_network: it has a network of {data.num_edges} "
+                "rows; leave draw_network out"
+            )
+        data = replace(data, edges=_synthetic(data.size, None, None, seed).edges)
     return data.both_ways() if both_ways else data
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotloop.errors import PopulationError
-from hotloop.populations.ages import AGE_CODES
+from hotloop.populations.age_codes import age_codes
 from hotloop.populations.data import (
     STAGES,
     PopulationData,
@@ -39,9 +39,11 @@ def read_folder(folder: Path, *, periods: bool = False) -> PopulationData:
 
     Columns: `<column>.pickle` or `.pkl` (a pandas Series or numpy array each), `<column>.parquet`
     (one column each, named by the file), `agents.parquet` or `agents.csv` (a table with a header);
-    "age" must be among them, as codes or as the labels of `ages.AGE_CODES` in any case.
-    A column may be there twice if both are equal; one that has not a value for each agent is left
-    out with a warning that names it.
+    "age" must be among them, as codes or as the labels of `ages.AGE_CODES` in any case; codes mean
+    what the folder's `mapping.json` says, and come as those of the table.
+    A column may be there twice if both are equal. Left out with a warning that names it: a column
+    that has not a value for each agent, a pickle that holds a table, and a table of several
+    columns without "age" that has not a row for each agent.
     Network: `mobility_networks/0.csv` or `networks/0.csv`, `edges.csv` or `edges.parquet`: rows of
     src and dst, with or without a header that names them.
     periods: whether 1.csv, 2.csv, ... beside 0.csv are networks that take turns with it, step by
@@ -62,10 +64,8 @@ def read_folder(folder: Path, *, periods: bool = False) -> PopulationData:
             f"{folder}: expected a column 'age' (age.pickle, age.parquet, agents.parquet or "
             f"agents.csv), found {', '.join(sorted(columns)) or 'no column'}"
         )
-    age = _age_codes(columns["age"], origin["age"])
-    if age.size == 0:
-        raise PopulationError(f"{origin['age']}: there is no row; a population needs agents")
-    columns["age"] = whole_numbers(age, 255, f"{origin['age']}: column 'age'")
+    age = age_codes(columns["age"], origin["age"], folder / "mapping.json")
+    columns["age"] = age
     stages = _stages(folder, columns, origin, age.size)
     networks = _networks(folder, age.size, periods)
     columns = {name: column for name, column in columns.items() if name not in _STAGE_NAMES}
@@ -98,21 +98,46 @@ def _columns(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Path]]:
         origin.setdefault(name, path)
 
     for path in sorted([*folder.glob("*.pickle"), *folder.glob("*.pkl")]):
-        add(path.stem, read_column(path), path)
-    for path in sorted(folder.glob("*.parquet")):
-        if path.stem == "edges":
-            continue
-        table = read_parquet(path)
-        if len(table) == 1 and path.stem != "agents":
-            add(path.stem, next(iter(table.values())), path)
+        values = read_column(path)
+        if values is None:
+            _LOG.warning(
+                "%s: left out: it holds a table, and one column is expected; if its rows are the "
+                "agents, write it as agents.parquet",
+                path,
+            )
         else:
+            add(path.stem, values, path)
+    tables = {p: read_parquet(p) for p in sorted(folder.glob("*.parquet")) if p.stem != "edges"}
+    if (path := folder / "agents.csv").exists():
+        tables[path] = read_csv(path)
+    for path, table in tables.items():
+        if path.stem != "agents" and len(table) == 1:
+            add(path.stem, next(iter(table.values())), path)
+        elif path.stem == "agents" or "age" in table:
             for name, column in table.items():
                 add(name, column, path)
-    path = folder / "agents.csv"
-    if path.exists():
-        for name, column in read_csv(path).items():
-            add(name, column, path)
+    for path, table in tables.items():
+        if path.stem != "agents" and len(table) > 1 and "age" not in table:
+            _add_other(table, path, columns.get("age"), add)
     return columns, origin
+
+
+def _add_other(
+    table: dict[str, NDArray[Any]],
+    path: Path,
+    age: NDArray[Any] | None,
+    add: Callable[[str, NDArray[Any], Path], None],
+) -> None:
+    """Take the columns of a table of the agents; a table of something else has other rows."""
+    rows = len(next(iter(table.values())))
+    if age is not None and rows != age.size:
+        _LOG.warning(
+            "%s: left out: a table of %d rows without a column 'age', and there are %d agents",
+            *(path, rows, age.size),
+        )
+        return
+    for name, column in table.items():
+        add(name, column, path)
 
 
 def _are_equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
@@ -121,28 +146,6 @@ def _are_equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
         return False
     numbers = one.dtype.kind in "biuf" and other.dtype.kind in "biuf"
     return np.array_equal(one, other, equal_nan=True) if numbers else one.tolist() == other.tolist()
-
-
-def _age_codes(column: NDArray[Any], path: Path) -> NDArray[Any]:
-    """Labels as codes; numbers as they are."""
-    if column.dtype.kind not in "OUT":
-        return column
-    values = column.tolist()
-    if all(isinstance(value, (int, float)) for value in values):
-        return np.array(values, np.float64)
-    found = set(values)
-    codes = {}
-    for value in found:
-        text = value.strip().casefold() if isinstance(value, str) else ""
-        codes[value] = int(text) if text.isdecimal() else AGE_CODES.get(text, -1)
-    unknown = sorted(repr(value) for value, code in codes.items() if code < 0)
-    if unknown:
-        raise PopulationError(
-            f"{path}: column 'age': expected codes 0 to 5 or {', '.join(AGE_CODES)}, got "
-            f"{', '.join(unknown[:10])}{', ...' if len(unknown) > 10 else ''}; replace them by "
-            "codes"
-        )
-    return np.array([codes[value] for value in values], np.int64)
 
 
 def _stages(

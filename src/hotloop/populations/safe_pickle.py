@@ -46,6 +46,7 @@ _BACKED = "pandas._libs.arrays.__pyx_unpickle_NDArrayBacked"
 _CATEGORICAL = "pandas.core.arrays.categorical.Categorical"
 _CATEGORICAL_TYPE = "pandas.core.dtypes.dtypes.CategoricalDtype"
 _STRINGS = "pandas.core.arrays.string_.StringArray"
+_TABLE = "pandas.core.frame.DataFrame"
 
 ADMITTED = frozenset(
     {
@@ -94,12 +95,14 @@ _DAMAGED = (
 )
 
 
-def read_column(path: Path) -> NDArray[Any]:
-    """The values of a pickled pandas Series or numpy array, in their stored order.
+def read_column(path: Path) -> NDArray[Any] | None:
+    """The values of a pickled pandas Series or numpy array, as stored; None for a table.
 
     Shapes: (N,). Categories come as their labels, nullable numbers with a value missing as
-    floats with NaN, missing text as None. The index is left aside: row r is agent r.
-    Raises: PopulationError for anything but plain values: code, tables, dates, damaged files.
+    floats with NaN, missing text as None. The index is left aside: row r is agent r. A pickle is
+    a table, a pandas DataFrame, where that is the first name in it that is not admitted; nothing
+    behind that name is looked at.
+    Raises: PopulationError for anything but plain values: code, dates, damaged files.
     """
     try:
         with path.open("rb") as file:
@@ -109,6 +112,8 @@ def read_column(path: Path) -> NDArray[Any]:
     except OSError as error:
         raise PopulationError(f"{path}: cannot be read: {error}") from error
     except _Refusal as refusal:
+        if str(refusal) == _TABLE:
+            return None
         raise PopulationError(
             f"{path}: the pickle asks for {refusal}, and pickles can run code: only pandas and "
             "numpy columns of numbers, text or categories are read from one. Nothing of it was "

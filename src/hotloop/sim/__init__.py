@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from hotloop.sim.config import load_model
     from hotloop.sim.ensemble import RayPlacement, run_ensemble
     from hotloop.sim.env import SimulationEnv, SimulationVectorEnv, Task
-    from hotloop.sim.executor import DataLoader, Executor, LoadPopulation
+    from hotloop.sim.executor import DataLoader, Executor, LoadPopulation, create
     from hotloop.sim.grid import Message, UniformGrid
     from hotloop.sim.model import Column, FromColumn, FromEdges, Model, Series
     from hotloop.sim.network import Network, PeriodicNetwork, RandomContacts
@@ -48,6 +48,7 @@ _PLACES = {
     "Substep": "substep",
     "Task": "env",
     "UniformGrid": "grid",
+    "create": "executor",
     "load_model": "config",
     "run_ensemble": "ensemble",
 }
@@ -76,6 +77,7 @@ __all__ = [
     "Substep",
     "Task",
     "UniformGrid",
+    "create",
     "load_model",
     "run_ensemble",
 ]

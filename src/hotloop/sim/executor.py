@@ -1,11 +1,12 @@
 """From a model and a population to a runner: the first lines of a script."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from hotloop.errors import ConfigError, SettingError, nearest
 from hotloop.sim.config import load_model
@@ -22,8 +23,9 @@ class LoadPopulation:
     """A population, read when it is first needed: whatever `hotloop.populations.load` takes.
 
     region: a name ("astoria"), a number of agents, a package, a folder, or the data itself.
-    seed: for populations that are drawn. both_ways: whether each row of the network stands for a
-    contact in both directions. periods: whether a folder's networks take turns. See there.
+    seed: for what is drawn. both_ways: whether each row of the network stands for a contact in
+    both directions. periods: whether a folder's networks take turns. draw_network: whether one is
+    drawn for a population without. See there.
     """
 
     def __init__(
@@ -33,9 +35,11 @@ class LoadPopulation:
         seed: int = 0,
         both_ways: bool | None = None,
         periods: bool = False,
+        draw_network: bool = False,
     ) -> None:
         self.region, self.seed = region, seed
         self.both_ways, self.periods = both_ways, periods
+        self.draw_network = draw_network
         self._data: Any = None
 
     @property
@@ -48,7 +52,11 @@ class LoadPopulation:
             from hotloop.populations import load
 
             self._data = load(
-                self.region, seed=self.seed, both_ways=self.both_ways, periods=self.periods
+                self.region,
+                seed=self.seed,
+                both_ways=self.both_ways,
+                periods=self.periods,
+                draw_network=self.draw_network,
             )
         return self._data
 
@@ -143,6 +151,25 @@ class Executor:
     def _load(self) -> Callable[[], Any]:
         loader = self.loader
         return (lambda: None) if loader is None else (lambda: loader.data)
+
+
+def create(
+    model: ModelSource,
+    population: Any = None,
+    parameters: Mapping[str, Tensor] | None = None,
+    **settings: Any,
+) -> Runner:
+    """A runner at its first state, in one call: `create(covid, astoria, device="cpu")`.
+
+    population: whatever `Executor` takes as data_loader. parameters: by path, to be set at once.
+    settings: the other arguments of `Executor`.
+
+    Raises: as `Executor`, `Runner.init` and `Runner.set_parameters`.
+    """
+    runner = Executor(model, population, **settings).init()
+    if parameters is not None:
+        runner.set_parameters(parameters)
+    return runner
 
 
 def resolve_model(source: ModelSource) -> Model:

@@ -128,7 +128,11 @@ def _network(name: str, initialiser: Any, model: Model, data: Any, state: State)
     made: Any = initialiser
     if isinstance(made, FromEdges):
         if data is None or data.edges is None:
-            what = "no population is loaded" if data is None else f"{data.name!r} has no edges"
+            what = (
+                "no population is loaded"
+                if data is None
+                else f"{data.name!r} has no edges; LoadPopulation(…, draw_network=True) draws some"
+            )
             raise ConfigError(f"{path}: expected the edges of the loaded population, but {what}")
         made = _loaded_network(data)
     elif callable(made):

@@ -67,6 +67,8 @@ class Parameters:
     def load(self, values: Mapping[str, Tensor]) -> None:
         """Write values into the parameters themselves, all or none; an optimizer keeps its hold.
 
+        A series of (L,) fits one of (L, 1) and the other way round, as in `set`.
+
         Raises: PathError for a path that there is not, or one of which there is no value;
         ParameterError for another shape or what is no finite number.
         """
@@ -75,12 +77,12 @@ class Parameters:
             substep, key = self._place(path)
             own = substep.learnable[key]
             fitted = self._fitted(path, value)
-            if fitted.shape != own.shape:
+            if _without_last_one(fitted.shape) != _without_last_one(own.shape):
                 raise ParameterError(
                     f"{path}: expected the shape that it has, {tuple(own.shape)}, got "
                     f"{tuple(fitted.shape)}; set_parameters takes another one in its place"
                 )
-            ready.append((own, fitted.detach()))
+            ready.append((own, fitted.detach().reshape(own.shape)))
         if missing := [path for path in self._places if path not in values]:
             raise PathError(
                 f"expected a value for every parameter, got none for {', '.join(missing)}; "
@@ -189,6 +191,10 @@ class _Function:
         parameter = name.removeprefix(_OLD_PREFIX)
         path = f"{self.__dict__['_path']}.learnable_args.{parameter}"
         self.__dict__["_set_parameters"]({path: value})
+
+
+def _without_last_one(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(shape[:-1] if tuple(shape[-1:]) == (1,) else shape)
 
 
 def _is_series(shape: Sequence[int]) -> bool:
