@@ -1,6 +1,7 @@
 """Spreads to test gradients on: drawn networks, an exact expectation, and a plain twin."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -65,8 +66,8 @@ def few(edges: list[tuple[int, int]], size: int) -> SpreadStart:
     )
 
 
-def exact_infections(problem: SpreadProblem, rate: np.ndarray) -> np.ndarray:
-    """(T,) the expected infections of each step, over every course that a few agents can take."""
+def exact_courses(problem: SpreadProblem, rate: np.ndarray) -> list[tuple[float, np.ndarray]]:
+    """Every course that a few agents can take: how likely it is, and its infections by step."""
     start, layout = problem.start, problem.start.layout
     slopes, entries = problem.slopes, problem.entries
     seed_sends = dict(
@@ -74,7 +75,6 @@ def exact_infections(problem: SpreadProblem, rate: np.ndarray) -> np.ndarray:
     )
     size = start.network.num_agents
     courses = {tuple([None] * size): 1.0}  # infected at which step, for each agent
-    daily = np.zeros(problem.steps)
     for step in range(problem.steps):
         following: dict[tuple, float] = {}
         for course, weight in courses.items():
@@ -95,7 +95,6 @@ def exact_infections(problem: SpreadProblem, rate: np.ndarray) -> np.ndarray:
                 opened = 1 - problem.isolating[step] * start.willingness[agent]
                 chance[agent] = (1 - np.exp(-hazard)) * opened
             open_to = np.flatnonzero(chance)
-            daily[step] += weight * chance.sum()
             for fates in product((False, True), repeat=len(open_to)):
                 share, then = weight, list(course)
                 for agent, falls in zip(open_to, fates, strict=True):
@@ -104,7 +103,41 @@ def exact_infections(problem: SpreadProblem, rate: np.ndarray) -> np.ndarray:
                 key = tuple(then)
                 following[key] = following.get(key, 0.0) + share
         courses = following
-    return daily
+    return [
+        (weight, np.bincount([s for s in course if s is not None], minlength=problem.steps))
+        for course, weight in courses.items()
+    ]
+
+
+def exact_infections(problem: SpreadProblem, rate: np.ndarray) -> np.ndarray:
+    """(T,) the expected infections of each step."""
+    return np.sum([weight * daily for weight, daily in exact_courses(problem, rate)], axis=0)
+
+
+def exact_controls(problem: SpreadProblem) -> tuple[np.ndarray, np.ndarray]:
+    """By contact (T, groups) and isolating (T,) of each step: of all infections."""
+    start, steps = problem.start, problem.steps
+    contact = np.ones((steps, len(start.spread.susceptibility))) * (
+        1.0 if start.contact is None else start.contact
+    )
+
+    def total(contact: np.ndarray, isolating: np.ndarray) -> float:
+        moved = replace(problem, start=replace(start, contact=contact, isolating=isolating))
+        return float(exact_infections(moved, problem.rate).sum())
+
+    found = [np.zeros_like(contact), np.zeros(steps)]
+    for which, by in enumerate(found):
+        for place in np.ndindex(by.shape):
+            step = np.zeros_like(by)
+            step[place] = 1e-5
+            up, down = (
+                total(contact + s, problem.isolating)
+                if which == 0
+                else total(contact, problem.isolating + s)
+                for s in (step, -step)
+            )
+            by[place] = (up - down) / 2e-5
+    return found[0], found[1]
 
 
 def exact_gradient(problem: SpreadProblem, infected: np.ndarray) -> np.ndarray:

@@ -1,5 +1,7 @@
 """The other estimators, what they share, and how a gradient reaches tensors."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -20,8 +22,16 @@ from hotloop.models.epidemic.gradient import (
     estimator,
     simulate,
 )
+from hotloop.models.epidemic.gradient.message_passing import leaving
 from hotloop.sim.network import PeriodicNetwork
-from support.spreads import exact_gradient, few, mean_gradient, town
+from support.spreads import (
+    exact_controls,
+    exact_courses,
+    exact_gradient,
+    few,
+    mean_gradient,
+    town,
+)
 
 # Cycles, and edges both ways: nothing of a tree.
 KNOT = few([(0, 1), (0, 2), (1, 2), (2, 1), (2, 3), (3, 1), (3, 4), (4, 2)], 5)
@@ -39,6 +49,100 @@ def test_score_function_has_no_bias_on_any_network() -> None:
     found = np.array([Score().vjp(p, np.ones(6), np.zeros(6))[0] for p in pairs]) / 10
     error = found.std(0, ddof=1) / np.sqrt(RUNS)
     assert (np.abs(found.mean(0) - exact_gradient(PROBLEM, np.ones(6))) < 4 * error + 1e-4).all()
+
+
+CONTROLLED = SpreadProblem(
+    replace(
+        KNOT,
+        contact=np.array([[1.0, 1.0], [1.0, 0.5], [1.0, 0.0], [0.7, 0.0]]),
+        willing=np.array([0.5, 0.8, 0.0, 0.4, 0.6]),
+        isolating=np.array([0.0, 0.0, 1.0, 0.5]),
+        by_controls=True,
+    ),
+    np.array([1.0, 1.6]), 0.3, 4,
+)  # fmt: skip
+
+
+def some_contact(problem: SpreadProblem) -> SpreadProblem:
+    contact = np.maximum(problem.start.contact, 0.3)
+    return replace(problem, start=replace(problem.start, contact=contact))
+
+
+def near(found: list, exact: np.ndarray, runs: int = 1) -> None:
+    """Within four standard errors, everywhere."""
+    samples = np.array(found) / runs
+    error = samples.std(0, ddof=1) / np.sqrt(len(samples))
+    assert (np.abs(samples.mean(0) - exact) < 4 * error + 1e-4).all()
+
+
+@pytest.mark.parametrize("estimator", [Flips(count=4), Score()])
+def test_controls_of_every_step_have_a_gradient_without_bias(estimator: Estimator) -> None:
+    runs, problem = (1, CONTROLLED) if estimator.name == "flips" else (5, some_contact(CONTROLLED))
+    found = [
+        estimator.vjp(problem.at(seeds=tuple(range(s, s + runs))), np.ones(4), np.zeros(4))
+        for s in range(0, runs * RUNS, runs)
+    ]
+    contact, isolating = exact_controls(problem)
+    near([f.rate for f in found], exact_gradient(problem, np.ones(4)), runs)
+    near([f.contact for f in found], contact, runs)
+    near([f.isolating for f in found], isolating, runs)
+
+
+@pytest.mark.parametrize("name", ["message_passing", "expected"])
+def test_controls_have_a_gradient_by_message_passing(name: str) -> None:
+    tree = few([(0, 1), (0, 2), (1, 3), (1, 4), (4, 5)], 6)
+    start = replace(
+        tree, contact=np.array([[1.0, 1.0], [1.0, 0.0], [0.7, 0.4], [1.0, 1.0]]), by_controls=True
+    )
+    problem = SpreadProblem(start, np.array([1.0, 1.6]), 0.3, 4)
+    runs = 1 if name == "expected" else 1500
+    found = np.mean(
+        [
+            estimator(name).vjp(problem.at(seeds=(s,)), np.ones(4), np.zeros(4)).contact
+            for s in range(runs)
+        ],
+        axis=0,
+    )
+    np.testing.assert_allclose(found, exact_controls(problem)[0], atol=0.03 if runs > 1 else 1e-4)
+
+
+def missed(infected: torch.Tensor, deaths: torch.Tensor) -> torch.Tensor:
+    """Not linear in the counts."""
+    return (
+        (infected - torch.tensor([0.0, 2.0, 1.0, 0.0, 0.0, 0.0])) ** 2
+    ).sum() + deaths.sum() ** 2
+
+
+def test_flips_give_the_derivative_of_any_expected_loss() -> None:
+    found = [Flips(count=2).of_loss(PROBLEM.at(seeds=(s,)), missed) for s in range(2 * RUNS)]
+
+    def expected(rate: np.ndarray, mortality: float) -> float:
+        total = 0.0
+        for weight, daily in exact_courses(PROBLEM, rate):
+            left = leaving(PROBLEM, daily.astype(float)).sum()
+            squared = left * mortality * (1 - mortality) + (left * mortality) ** 2
+            alive = float(missed(torch.from_numpy(daily.astype(float)), torch.zeros(6)))
+            total += weight * (alive + squared)
+        return total
+
+    near([loss for loss, _ in found], np.array(expected(PROBLEM.rate, 0.3)))
+    step = 1e-4 * np.eye(3)
+    by_rate = [
+        (expected(PROBLEM.rate + s, 0.3) - expected(PROBLEM.rate - s, 0.3)) / 2e-4 for s in step
+    ]
+    near([gradient.rate for _, gradient in found], np.array(by_rate))
+    by_mortality = (expected(PROBLEM.rate, 0.3001) - expected(PROBLEM.rate, 0.2999)) / 2e-4
+    near([gradient.mortality for _, gradient in found], np.array(by_mortality))
+
+
+def test_a_loss_that_is_no_number_is_refused() -> None:
+    with pytest.raises(SettingError, match="finite"):
+        Flips().of_loss(PROBLEM, lambda infected, deaths: float("nan"))
+
+
+def test_score_function_refuses_what_no_draw_tells() -> None:
+    with pytest.raises(SettingError, match="flips"):
+        Score().vjp(CONTROLLED.at(seeds=(1, 2)), np.ones(4), np.zeros(4))
 
 
 def test_score_function_needs_two_runs() -> None:

@@ -223,7 +223,7 @@ def _backward(
         for kind in range(len(pairs.kind_ptr) - 1):
             first, last = pairs.kind_ptr[kind], pairs.kind_ptr[kind + 1]
             for day in range(1, min(span, step) + 1):
-                if tables.drop[kind, step - day, day] != 0.0:
+                if pairs.sends[day] > 0.0:
                     sent = kept.infected[span + step - day - begin]
                     by_drop[kind, step - day, day] -= _dot(row, sent, first, last)
 

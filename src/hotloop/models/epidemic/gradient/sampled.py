@@ -128,6 +128,12 @@ class Score:
         runs = len(problem.seeds)
         if runs < 2:
             raise SettingError("the score function needs two runs or more for its baseline; got 1")
+        if problem.start.by_controls and not problem.factor.all():
+            raise SettingError(
+                "the score function knows no derivative by the contact of a group that has none: "
+                "where nobody can be infected, no draw says what more contact would do; use "
+                "gradient='flips'"
+            )
         infected, deaths = problem.cotangents(infected, deaths)
         times = infected_times(problem)
         scores, rewards = [_Sums(problem) for _ in range(runs)], np.zeros((runs, problem.steps))
