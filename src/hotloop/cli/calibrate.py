@@ -26,7 +26,7 @@ from hotloop.models.epidemic.calibration import (
     Observed,
     calibrate,
 )
-from hotloop.models.epidemic.gradient import SpreadStart, estimator
+from hotloop.models.epidemic.gradient import estimator
 from hotloop.report.console_curves import print_calibrate
 from hotloop.report.curves import fitted
 
@@ -164,8 +164,7 @@ def _fit(
         begin = bar.get_time()
         try:
             observed = Observed(np.array(cases.infected), deaths)
-            start = _start(runner)
-            fit = calibrate(start, observed, rate, mortality, settings, on_iteration)
+            fit = calibrate(runner, observed, settings, on_iteration)
         except (Exception, KeyboardInterrupt) as raised:
             error = raised
         facts["seconds"] = bar.get_time() - begin
@@ -199,25 +198,6 @@ def _fit(
             complete=error is None,
         ),
         error,
-    )
-
-
-def _start(runner: "Runner") -> SpreadStart:
-    """Where the runner stands, as the fit takes it."""
-    from hotloop.models.covid.disease import spread
-
-    state = runner.state
-    columns = {
-        name: state[f"agents/citizens/{name}"].numpy()
-        for name in ("age", "disease_stage", "infected_time", "next_stage_time")
-    }
-    return SpreadStart(
-        spread(),
-        state["networks/contact"],
-        columns["age"],
-        columns["disease_stage"],
-        columns["infected_time"],
-        columns["next_stage_time"],
     )
 
 

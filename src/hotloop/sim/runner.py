@@ -16,7 +16,7 @@ from hotloop.sim.graph import CapturedSteps
 from hotloop.sim.initialise import first_state, restart
 from hotloop.sim.model import Model
 from hotloop.sim.parameters import Initializer, Parameters
-from hotloop.sim.program import Parts, Program
+from hotloop.sim.program import Differentiator, Parts, Program
 from hotloop.sim.record import Record, Recorder
 from hotloop.sim.settings import Settings
 from hotloop.sim.span import Span
@@ -181,6 +181,14 @@ class Runner:
     def device(self) -> torch.device:
         """Where the state lives; create tensors there."""
         return self.settings.device
+
+    @property
+    def differentiator(self) -> Differentiator | None:
+        """What gives counts their gradient; None where the substeps are differentiated.
+
+        Raises: RunnerError before `init`.
+        """
+        return None if self.state is None else self._span.differentiator
 
     @property
     def config(self) -> dict[str, Any]:

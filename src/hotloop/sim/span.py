@@ -20,6 +20,11 @@ class Span:
         self._before: dict[str, Tensor] = {}
 
     @property
+    def differentiator(self) -> Differentiator | None:
+        """What gives counts their gradient."""
+        return self._differentiator
+
+    @property
     def can_attach(self) -> bool:
         """Whether counts get their gradient here, and not from the substeps' own graph."""
         return self._differentiator is not None

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hotloop.errors import SettingError, ShapeError
-from hotloop.models.epidemic.calibration import CalibrationSettings, Observed, calibrate
+from hotloop.models.epidemic.calibration import CalibrationSettings, Observed, fit
 from hotloop.models.epidemic.gradient import SpreadProblem, simulate
 from support.spreads import town
 
@@ -29,39 +29,39 @@ def planted() -> Observed:
 def test_planted_parameters_lie_in_their_intervals(
     planted: Observed, guess: tuple[float, ...]
 ) -> None:
-    fit = calibrate(START, planted, np.array(guess), 0.5, QUICK)
-    low, high = fit.rate_interval.T
-    assert ((low < RATE) & (high > RATE)).all(), fit
+    found = fit(START, planted, np.array(guess), 0.5, QUICK)
+    low, high = found.rate_interval.T
+    assert ((low < RATE) & (high > RATE)).all(), found
     assert (high < 3 * low).all()
-    assert fit.mortality_interval is not None
-    assert fit.mortality_interval[0] < MORTALITY < fit.mortality_interval[1]
-    assert fit.history[-1].loss < fit.history[0].loss
-    assert fit.notes == ()
+    assert found.mortality_interval is not None
+    assert found.mortality_interval[0] < MORTALITY < found.mortality_interval[1]
+    assert found.history[-1].loss < found.history[0].loss
+    assert found.notes == ()
 
 
 def test_without_deaths_the_mortality_stays_as_given(planted: Observed) -> None:
     settings = CalibrationSettings(iterations=2, replicates=2, gradient_replicates=1)
     seen = []
-    fit = calibrate(
+    found = fit(
         START, Observed(planted.infected), RATE, 0.33, settings, lambda n, _: seen.append(n)
     )
-    assert fit.mortality == 0.33
-    assert fit.mortality_interval is None
-    assert any("mortality was kept" in note for note in fit.notes)
+    assert found.mortality == 0.33
+    assert found.mortality_interval is None
+    assert any("mortality was kept" in note for note in found.notes)
     assert seen == [0, 1]
 
 
 def test_bands_hold_most_runs(planted: Observed) -> None:
     settings = CalibrationSettings(iterations=1, learning_rate=1e-9)
-    fit = calibrate(START, planted, RATE, MORTALITY, settings)
+    found = fit(START, planted, RATE, MORTALITY, settings)
     runs = simulate(SpreadProblem(START, RATE, MORTALITY, 21, tuple(range(900, 950)))).infected
-    inside = (runs >= fit.infected.low) & (runs <= fit.infected.high)
+    inside = (runs >= found.infected.low) & (runs <= found.infected.high)
     assert inside.mean() > 0.9
 
 
 def test_what_cannot_be_fitted_is_refused(planted: Observed) -> None:
     with pytest.raises(SettingError, match="21 observed days use only 3"):
-        calibrate(START, planted, np.ones(4), 0.1)
+        fit(START, planted, np.ones(4), 0.1)
     with pytest.raises(ShapeError, match="deaths"):
         Observed(np.ones(5), np.ones(4))
     with pytest.raises(SettingError, match="infected"):

@@ -43,10 +43,9 @@ def made(people, network, seeds, inputs, **kwargs) -> SpreadProgram:
 
 def plain_course(people, edges_at, seed, inputs, network, willing=None):
     edges, group, stage, infected_time, next_time = (c.tolist() for c in people)
-    bits = COVID.fraction_bits(network.max_in_degree)
     twin = Plain(
         COVID, edges, group, stage, infected_time, next_time, seed, inputs.rate.tolist(),
-        float(inputs.mortality), bits, inputs.contact.tolist() if inputs.contact.size > 1 else None,
+        float(inputs.mortality), 24, inputs.contact.tolist() if inputs.contact.size > 1 else None,
         float(inputs.isolating), None if willing is None else willing.tolist(),
     )  # fmt: skip
     daily = []
@@ -171,8 +170,7 @@ def test_a_hub_with_very_many_neighbours_does_not_overflow():
     size = 40_000
     edges = np.stack([np.arange(1, size), np.zeros(size - 1, int)], 1).astype(np.int32)
     network = Network.from_edges(size, edges)
-    bits = COVID.fraction_bits(network.max_in_degree)
-    assert COVID.fixed_weights(bits).max() * (size - 1) < 2**31
+    assert int(COVID.fixed_weights.max()) * (size - 1) > 2**31
     stage = np.full(size, 2, np.uint8)
     stage[0] = 0
     since = np.full(size, -6, np.int16)
@@ -181,6 +179,34 @@ def test_a_hub_with_very_many_neighbours_does_not_overflow():
         program = made(people, network, [0], INPUTS, mode=mode)
         program.advance(0, 1)
         assert program.columns.infected[0] == 1
+
+
+@pytest.mark.parametrize("mode", ["push", "pull"])
+def test_a_hub_takes_no_bit_from_anybody(mode):
+    people = population(9, 2_500, 3, active=0.3)
+    # Agent 0, susceptible and slow to give in, feels everybody: more than 31 bits hold.
+    to_hub = np.stack([np.arange(1, 2_500), np.zeros(2_499, int)], 1).astype(np.int32)
+    edges = np.concatenate([people[0][people[0][:, 1] > 0], to_hub])
+    columns = [column.copy() for column in people[1:]]
+    columns[1][0], columns[2][0], columns[3][0] = 0, 500, 500
+    people = (edges, *columns)
+    network = Network.from_edges(2_500, edges)
+    assert COVID.pressure_dtype(network.max_in_degree) is np.int64
+    inputs = SpreadInputs(np.array([0.01, 3.0]), np.array(0.1))
+    daily, end = plain_course(people, lambda _: edges.tolist(), 5, inputs, network)
+    program = made(people, network, [5], inputs, mode=mode)
+    program.advance(0, T)
+    np.testing.assert_array_equal(program.columns.infected, daily[:, 0])
+    np.testing.assert_array_equal(columns_of(program), end)
+
+
+def test_weights_that_are_large_take_fewer_bits():
+    weights = np.zeros((5, 4))
+    weights[1] = [0.0, 5_000.0, 300.0, 1.0]
+    spread = Spread(weights, (2, 2), np.ones(1))
+    error = np.abs(spread.fixed_weights * 2.0**-spread.fraction_bits - weights)
+    assert error.max() <= 2.0 ** -(spread.fraction_bits + 1)
+    assert error.max() / weights.max() < 2.0**-30
 
 
 def test_no_infection_without_an_infectious_neighbour_and_nobody_is_lost():
@@ -245,7 +271,7 @@ def test_one_active_stage_and_longer_waits():
         program.advance(0, 120)
         twin = Plain(
             sir, people[0].tolist(), group.tolist(), stage.tolist(), people[3].tolist(), [3] * 80,
-            4, [1.0], 0.0, sir.fraction_bits(network.max_in_degree),
+            4, [1.0], 0.0, sir.fraction_bits,
         )  # fmt: skip
         daily_plain = [twin.step(t)[0] for t in range(120)]
         assert held.infected.tolist() == daily_plain

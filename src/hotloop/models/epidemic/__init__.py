@@ -15,19 +15,41 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hotloop.models.epidemic.gradient.differentiator import differentiator
+    from hotloop.models.epidemic.calibration import (
+        Calibration,
+        CalibrationSettings,
+        Observed,
+        calibrate,
+    )
+    from hotloop.models.epidemic.gradient.differentiator import differentiator, expected_loss
     from hotloop.models.epidemic.spread import Spread
     from hotloop.models.epidemic.substeps import Progression, Transmission, fused
 
 _PLACES = {
+    "Calibration": "calibration",
+    "CalibrationSettings": "calibration",
+    "Observed": "calibration",
     "Progression": "substeps",
     "Spread": "spread",
     "Transmission": "substeps",
+    "calibrate": "calibration",
     "differentiator": "gradient.differentiator",
+    "expected_loss": "gradient.differentiator",
     "fused": "substeps",
 }
 
-__all__ = ["Progression", "Spread", "Transmission", "differentiator", "fused"]
+__all__ = [
+    "Calibration",
+    "CalibrationSettings",
+    "Observed",
+    "Progression",
+    "Spread",
+    "Transmission",
+    "calibrate",
+    "differentiator",
+    "expected_loss",
+    "fused",
+]
 
 
 def __getattr__(name: str) -> Any:

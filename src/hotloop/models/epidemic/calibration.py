@@ -8,7 +8,7 @@ diagonal.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,6 +29,10 @@ from hotloop.models.epidemic.gradient import (
     expected_curves,
     simulate,
 )
+from hotloop.models.epidemic.gradient.differentiator import spread_start
+from hotloop.models.epidemic.substeps import numbers, spread_parts
+from hotloop.sim.program import Parts
+from hotloop.sim.runner import Runner
 
 Array = np.ndarray[Any, Any]
 
@@ -115,6 +119,7 @@ class Calibration:
 
     rate, rate_interval: (weeks,), (weeks, 2) of 95%. mortality, mortality_interval: M and (2,), the
     interval None where M was not fitted. notes: what the reader must know to read the numbers.
+    parameters: by their paths in the runner that was given, for its `set_parameters`.
     """
 
     rate: Array
@@ -125,9 +130,51 @@ class Calibration:
     deaths: Band
     history: tuple[Iteration, ...] = field(repr=False)
     notes: tuple[str, ...] = ()
+    parameters: Mapping[str, torch.Tensor] = field(default_factory=dict, repr=False)
 
 
 def calibrate(
+    runner: Runner,
+    observed: Observed,
+    settings: CalibrationSettings | None = None,
+    on_iteration: Callable[[int, Iteration], None] | None = None,
+) -> Calibration:
+    """Fit the rates and the mortality of a runner's spread to what was observed from now on.
+
+    runner: of the covid model, or of one of your own made of a Transmission and a Progression. Its
+    parameters are the first guess, and its columns and controls as they stand are the start; it is
+    neither stepped nor changed: `runner.set_parameters(found.parameters)` takes the fit over.
+    on_iteration: called with the number and the outcome of each.
+
+    Raises: SettingError, ShapeError; see `fit`.
+    """
+    transmission, progression = spread_parts(Parts(runner.state, runner.substeps, runner.settings))
+    start = spread_start(runner)
+    rate, mortality = numbers(transmission.rate), numbers(progression.mortality)
+    if rate.ndim != 1 or mortality.ndim:
+        raise SettingError(
+            "calibrate starts from one value of each parameter, and the runner has one for each "
+            "replicate; set them to one"
+        )
+    last_step = start.first_step + len(observed.infected) - 1
+    weeks = np.arange(last_step // start.spread.steps_per_rate + 1)
+    found = fit(
+        start, observed, rate[np.minimum(weeks, len(rate) - 1)], float(mortality), settings,
+        on_iteration,
+    )  # fmt: skip
+    paths = {id(value): path for path, value in runner.named_parameters()}
+    parameters = {}
+    for substep, name, fitted in (
+        (transmission, transmission.rate_name, found.rate),
+        (progression, progression.mortality_name, np.array([found.mortality])),
+    ):
+        own = substep.parameter(name)
+        shape = (-1, *own.shape[1:]) if own.dim() else ()
+        parameters[paths[id(own)]] = torch.from_numpy(fitted).to(own.dtype).reshape(shape)
+    return replace(found, parameters=parameters)
+
+
+def fit(
     start: SpreadStart,
     observed: Observed,
     rate: Array,
@@ -135,7 +182,7 @@ def calibrate(
     settings: CalibrationSettings | None = None,
     on_iteration: Callable[[int, Iteration], None] | None = None,
 ) -> Calibration:
-    """Fit from a first guess of rate (weeks,) and mortality.
+    """Fit from a first guess of rate (weeks,) and mortality; `calibrate` for a start by itself.
 
     Minimises the Poisson deviance of the observed counts around the ensemble's mean. Rates stay
     positive (by their logarithm), the mortality between 0 and 1 (logistic); without deaths it

@@ -65,7 +65,7 @@ class Work(NamedTuple):
 class Scratch(NamedTuple):
     """What one thread needs within a step; all zero between steps where it matters."""
 
-    pressure: Array  # (N,) int32, zero
+    pressure: Array  # (N,) int32, or int64 where somebody has too many neighbours; zero
     touched: Array  # (N,) int32
     found: Array  # (N,) int32
     code: Array  # (N,) uint8
@@ -75,9 +75,9 @@ class Part(NamedTuple):
     """What a dense step over a part of the agents needs."""
 
     found: Array  # int32, as many as the part has agents
-    sums: Array  # int32, more than a block's edges and more than any agent's
+    sums: Array  # as the pressure, more than a block's edges and more than any agent's
     reached: Array  # (BLOCK_AGENTS + 1,) int32
-    felt: Array  # (BLOCK_AGENTS + 1,) int32
+    felt: Array  # (BLOCK_AGENTS + 1,) as the pressure
 
 
 # Places in a cohort: its agents are active[BEGIN:END], all in one stage, which they leave at DUE.
@@ -216,18 +216,18 @@ def pull(
         last = min(first + BLOCK_AGENTS, high)
         while in_ptr[last] - begin >= len(sums) and last > first + 1:
             last = first + (last - first) // 2
-        total = np.int32(0)
+        total = sums.dtype.type(0)
         for e in range(np.uint64(in_ptr[last] - begin)):
             sums[e] = total
             sender = np.uint32(in_src[np.uint64(begin) + e])
-            total = np.int32(total + levels[code[sender]])
+            total = sums.dtype.type(total + levels[code[sender]])
         sums[np.uint64(in_ptr[last] - begin)] = total
-        met, before = np.uint64(0), np.int32(0)
+        met, before = np.uint64(0), sums.dtype.type(0)
         for offset in range(np.uint64(last - first)):
             agent = np.uint64(first) + offset
             after = sums[np.uint64(in_ptr[agent + _ONE] - begin)]
             # Also right where the running sum went around: only the difference must fit.
-            felt = np.int32(after - before)
+            felt = sums.dtype.type(after - before)
             before = after
             reached[met] = agent
             felts[met] = felt

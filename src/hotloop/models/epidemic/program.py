@@ -108,8 +108,7 @@ class SpreadProgram:
         self.threads = threads or len(os.sched_getaffinity(0))
         self._inputs, self._seeds = inputs, seeds
         self._mode = MODES[mode]
-        bits = spread.fraction_bits(network.max_in_degree)
-        weights = spread.fixed_weights(bits)
+        weights = spread.fixed_weights
         levels = np.zeros(256, np.int32)
         sent = weights[1 : spread.num_active + 1].ravel()
         levels[1 : len(sent) + 1] = sent
@@ -117,7 +116,7 @@ class SpreadProgram:
             weights,
             levels,
             np.array(spread.durations),
-            2.0**-bits,
+            2.0**-spread.fraction_bits,
             np.zeros(0, np.float32) if willing is None else willing,
             single_precision,
         )
@@ -139,8 +138,10 @@ class SpreadProgram:
             )
         )
         self._work = [_gathered(agents, None, spread) for agents in self._runs]
-        self._scratch = [_scratch(size) for _ in range(min(self.threads, len(self._runs)))]
-        self._buffers = [_buffers(network.max_in_degree) for _ in self._scratch]
+        self._pressure = spread.pressure_dtype(network.max_in_degree)
+        workers = min(self.threads, len(self._runs))
+        self._scratch = [_scratch(size, self._pressure) for _ in range(workers)]
+        self._buffers = [_buffers(network.max_in_degree, self._pressure) for _ in self._scratch]
         self._threads = Threads(self.threads, "hotloop-spread")
         self._measured_once: dict[str, Any] = {}
         self._prepared = True
@@ -241,7 +242,7 @@ class SpreadProgram:
     def _part(self, number: int, low: int = 0, high: int | None = None) -> Part:
         """The buffers of a part of the agents; each number is used by one thread at a time."""
         while len(self._buffers) <= number:
-            self._buffers.append(_buffers(self.network.max_in_degree))
+            self._buffers.append(_buffers(self.network.max_in_degree, self._pressure))
         scratch = self._scratch[number if high is None else 0]
         return Part(scratch.found[low:high], *self._buffers[number])
 
@@ -353,21 +354,21 @@ def _gathered(agents: Agents, work: Work | None, spread: Spread) -> Work:
     return Work(active, cohorts, counts)
 
 
-def _scratch(size: int) -> Scratch:
+def _scratch(size: int, pressure: type) -> Scratch:
     # Written once now, so that no step pays for memory that is touched for the first time.
     return Scratch(
-        np.full(size, 0, np.int32),
+        np.full(size, 0, pressure),
         np.full(size, 0, np.int32),
         np.full(size, 0, np.int32),
         np.full(size, 0, np.uint8),
     )
 
 
-def _buffers(max_in_degree: int) -> tuple[Array, Array, Array]:
+def _buffers(max_in_degree: int, pressure: type) -> tuple[Array, Array, Array]:
     return (
-        np.empty(max(BLOCK_EDGES, max_in_degree) + 1, np.int32),
+        np.empty(max(BLOCK_EDGES, max_in_degree) + 1, pressure),
         np.empty(BLOCK_AGENTS + 1, np.int32),
-        np.empty(BLOCK_AGENTS + 1, np.int32),
+        np.empty(BLOCK_AGENTS + 1, pressure),
     )
 
 

@@ -16,6 +16,7 @@ next stage; those that leave the last active stage die with probability `mortali
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ INFECTION, OUTCOME = 0, 1
 # A step that never comes. int16 holds every step of an episode.
 NEVER = 32_767
 MAX_STEPS = 32_000
-# Bits behind the point, fewer only where an agent has too many neighbours for 31 bits.
+# Bits behind the point, fewer only where a stage sends more than 31 bits hold.
 FRACTION_BITS = 24
 
 
@@ -94,14 +95,24 @@ class Spread:
         """Number of active stages; the last active stage has this number."""
         return len(self.durations)
 
-    def fraction_bits(self, max_in_degree: int) -> int:
-        """Bits behind the point with which the pressure of `max_in_degree` senders fits int32."""
-        most = max(float(self.weights.max()), 2.0**-FRACTION_BITS) * max(max_in_degree, 1)
+    @cached_property
+    def fraction_bits(self) -> int:
+        """Bits behind the point: with them every weight fits int32."""
+        most = max(float(self.weights.max()), 2.0**-FRACTION_BITS)
         return int(min(FRACTION_BITS, np.floor(30.9 - np.log2(most))))
 
-    def fixed_weights(self, fraction_bits: int) -> Array:
+    @cached_property
+    def fixed_weights(self) -> Array:
         """The weights as int32 fixed-point numbers."""
-        return np.round(self.weights * 2.0**fraction_bits).astype(np.int32)
+        return np.round(self.weights * 2.0**self.fraction_bits).astype(np.int32)
+
+    def pressure_dtype(self, max_in_degree: int) -> type[np.signedinteger[Any]]:
+        """What holds the sum over so many senders: int32, or int64 where an agent has too many.
+
+        So one agent with very many neighbours takes no bit from anybody.
+        """
+        most = int(self.fixed_weights.max()) * max(max_in_degree, 1)
+        return np.int32 if most < 2**31 else np.int64
 
     def factor(self, inputs: SpreadInputs, first_step: int, steps: int) -> Array:
         """What multiplies the pressure on each group in each step: (1 or R, steps, groups)."""

@@ -52,7 +52,7 @@ class Transmission(Substep):
         self.name = name
         super().__init__(**{rate_name: rate})
         self.spread, self.population = spread, population
-        self._rate_name = rate_name
+        self.rate_name = rate_name
         column = f"agents/{population}/{{}}".format
         self.group, self.stage = column(group), column(stage)
         self.infected_time, self.next_time = column(infected_time), column(next_time)
@@ -71,30 +71,33 @@ class Transmission(Substep):
             *(path for path in controls if path),
         )
         self.writes = (self.stage, self.infected_time, self.next_time, self.daily)
-        self._tables: dict[tuple[torch.device, int], tuple[Tensor, Tensor]] = {}
+        self._tables: dict[tuple[torch.device, type], tuple[Tensor, Tensor]] = {}
 
     @property
     def rate(self) -> Tensor:
         """The rate as (entries,) or (R, entries)."""
-        rate = self.parameter(self._rate_name)
+        rate = self.parameter(self.rate_name)
         return rate.squeeze(-1) if rate.dim() == 2 and rate.shape[-1] == 1 else rate
 
     def observe(self, state: StateView) -> Mapping[str, Any]:
-        """The pressure on every agent, int32 fixed point (N,) or (R, N)."""
+        """The pressure on every agent, fixed point (N,) or (R, N), int32 or int64."""
         network: AnyNetwork = state[self.network]
-        bits = self.spread.fraction_bits(network.max_in_degree)
-        weights, _ = self._on(state.device, bits)
+        dtype = self.spread.pressure_dtype(network.max_in_degree)
+        weights, _ = self._on(state.device, dtype)
         stage, since = state[self.stage].long(), state[self.infected_time].long()
         day = state.step_index - since
         days = weights.shape[-1]
         sends = (day >= 0) & (day < days)
         message = weights[stage, day.clamp(0, days - 1)] * sends
         step = 0 if _is_static(network) else state.step
-        return {"pressure": network.sum_from(message, step), "scale": 2.0**-bits}
+        return {
+            "pressure": network.sum_from(message, step),
+            "scale": 2.0**-self.spread.fraction_bits,
+        }
 
     def act(self, state: StateView, observation: Mapping[str, Any]) -> Mapping[str, Any]:
         """The probability of becoming active, float64 (float32 if mixed)."""
-        _, susceptibility = self._on(state.device, 0)
+        _, susceptibility = self._on(state.device, np.int32)
         rate = self.rate.detach().to(torch.float64)
         entry = torch.div(state.step_index, self.spread.steps_per_rate, rounding_mode="floor")
         today = rate.index_select(-1, entry.clamp(max=rate.shape[-1] - 1).view(1))
@@ -131,13 +134,13 @@ class Transmission(Substep):
             self.daily: newly.sum(-1).to(torch.float32),
         }
 
-    def _on(self, device: torch.device, bits: int) -> tuple[Tensor, Tensor]:
-        if (device, bits) not in self._tables:
-            self._tables[device, bits] = (
-                torch.from_numpy(self.spread.fixed_weights(bits)).to(device),
+    def _on(self, device: torch.device, dtype: type) -> tuple[Tensor, Tensor]:
+        if (device, dtype) not in self._tables:
+            self._tables[device, dtype] = (
+                torch.from_numpy(self.spread.fixed_weights.astype(dtype)).to(device),
                 torch.from_numpy(self.spread.susceptibility).to(device),
             )
-        return self._tables[device, bits]
+        return self._tables[device, dtype]
 
 
 class Progression(Substep):
@@ -161,7 +164,7 @@ class Progression(Substep):
         self.name = name
         super().__init__(**{mortality_name: mortality})
         self.spread, self.population = spread, population
-        self._mortality_name = mortality_name
+        self.mortality_name = mortality_name
         self.stage = f"agents/{population}/{stage}"
         self.next_time = f"agents/{population}/{next_time}"
         self.daily = f"environment/{daily}"
@@ -172,7 +175,7 @@ class Progression(Substep):
     @property
     def mortality(self) -> Tensor:
         """The mortality as () or (R,)."""
-        mortality = self.parameter(self._mortality_name)
+        mortality = self.parameter(self.mortality_name)
         return mortality.squeeze() if mortality.numel() == 1 else mortality
 
     def transition(self, state: StateView, _action: Mapping[str, Any]) -> Mapping[str, Tensor]:
@@ -265,8 +268,8 @@ def one_run(column: Tensor) -> Tensor:
         return column
     if column.stride(0) != 0 and not bool((column == column[:1]).all()):
         raise SettingError(
-            "a fused spread shares the columns that no substep writes between its replicates, and "
-            "one of them differs; give all replicates the same values, or run with fused=False"
+            "one spread is asked of all replicates, and a column differs between them; give all "
+            "of them the same values, or run with fused=False and gradient=False"
         )
     return column[0]
 

@@ -28,6 +28,7 @@ from hotloop.models.epidemic.substeps import (
     spread_parts,
 )
 from hotloop.sim.program import Parts
+from hotloop.sim.runner import Runner
 
 Array = np.ndarray[Any, Any]
 
@@ -43,6 +44,63 @@ def differentiator(parts: Parts) -> "SpreadDifferentiator | None":
         return None
     transmission, progression = spread_parts(parts)
     return SpreadDifferentiator(parts, transmission, progression)
+
+
+def spread_start(runner: Runner) -> SpreadStart:
+    """Where a runner's spread stands now, under the controls that hold now; copies throughout.
+
+    Raises: SettingError where replicates differ, and for a model that is no spread.
+    """
+    state = runner.state
+    transmission, _ = spread_parts(Parts(state, runner.substeps, runner.settings))
+
+    def column(path: str) -> Array:
+        found: Array = one_run(state[path]).cpu().numpy().copy()
+        return found
+
+    def control(path: str | None, own: int) -> Array | None:
+        if path is None:
+            return None
+        rows = _rows_that_differ(state[path].detach(), own)
+        if len(rows) > 1:
+            raise SettingError(f"{path!r} differs between replicates; expected the same in all")
+        return numbers(rows[0]).copy()
+
+    isolating = control(transmission.isolating, 0)
+    return SpreadStart(
+        transmission.spread,
+        state[transmission.network],
+        column(transmission.group),
+        column(transmission.stage),
+        column(transmission.infected_time),
+        column(transmission.next_time),
+        state.step,
+        control(transmission.contact, 1),
+        column(transmission.willing) if transmission.willing else None,
+        0.0 if isolating is None else isolating,
+    )
+
+
+def expected_loss(runner: Runner, loss: Loss, *, flips: int = 8, seed: int = 0) -> Tensor:
+    """The mean over replicates of any loss of a run's counts, with the gradient of E[loss].
+
+    A gradient through the counts of a run is right for losses that are linear in them, and through
+    their mean over replicates for losses of that mean. This one is right for every loss, such as
+    the squared distance of each run: single infections are flipped, and the loss is asked again.
+
+    runner: after `step` with parameters, or controls, that require a gradient.
+    loss: of daily infected and deaths, (T,) float64 each, from the first step with a gradient on.
+    flips: replays for each week and run. seed: of which infections are flipped.
+
+    Returns: () float64. Raises: SettingError before such a step, and for a model that is no spread.
+    """
+    differentiator = runner.differentiator
+    if not isinstance(differentiator, SpreadDifferentiator):
+        raise SettingError(
+            f"model {runner.model.name!r} has no gradient of a spread: expected a Model with "
+            "gradient=differentiator, and gradient not False"
+        )
+    return differentiator.expected_loss(loss, Flips(flips, seed))
 
 
 @dataclass(frozen=True, eq=False)
