@@ -2,8 +2,9 @@
 
 import copy
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ from hotloop.sim.model import Model
 from hotloop.sim.parameters import Initializer, Parameters
 from hotloop.sim.program import Differentiator, Parts, Program
 from hotloop.sim.record import Record, Recorder
+from hotloop.sim.scores import Scores
 from hotloop.sim.settings import Settings
 from hotloop.sim.span import Span
 from hotloop.sim.state import State, StateView
@@ -59,6 +61,7 @@ class Runner:
         self.program: Program | None = None
         self._state: State | None = None
         self._broken = ""  # how the state came to be neither before nor after a step
+        self._warned = False  # of a gradient that was lost
         self._touched = False  # whether the step under way has changed the state
 
     # --- the way of a run ----------------------------------------------------------------------
@@ -84,6 +87,7 @@ class Runner:
         self._parts = parts = Parts(state, self.substeps, self.settings)
         make = self.model.gradient if self.settings.gradient is not False else None
         self._span = Span(state, make(parts) if make is not None else None)
+        self._scores = Scores(state)
         kind: StageKind = "gpu" if self.settings.device.type == "cuda" else "cpu"
         self._stages = [
             stage(s.name, partial(self._substep, i), kind=kind, effect="stateful")
@@ -109,16 +113,20 @@ class Runner:
         self._refuse_impossible(num_steps)
         with_gradient = self._wants_gradient()
         keeps_graph = with_gradient and not self._span.can_attach
+        if keeps_graph:
+            self._refuse_lost_gradient()
         with torch.set_grad_enabled(keeps_graph):
             (self._span.begin if with_gradient else self._span.end)()
             state.renew_step_index()
             if self.program is None or keeps_graph:
-                with torch_threads(self.settings.threads):
+                with torch_threads(self.settings.threads), self._noted(keeps_graph):
                     self._run_substeps(num_steps)
             else:
                 self._run_program(num_steps)
         if with_gradient:
             self._span.attach()
+        if keeps_graph:
+            self._warn_of_lost_gradient()
         self._stats.seconds += time.perf_counter() - start
         self._stats.steps += num_steps
         runs = self.settings.replicates or 1
@@ -367,6 +375,32 @@ class Runner:
         wanted = self._parameters.require_grad or self.state.has_given
         return wanted and self._may_differentiate()
 
+    def _noted(self, keeps_graph: bool) -> AbstractContextManager[None]:
+        """Where the substeps are differentiated, what they decide by draws is noted."""
+        return self._scores.noted() if keeps_graph else nullcontext()
+
+    def _refuse_lost_gradient(self) -> None:
+        """A gradient that is asked for is given or refused."""
+        for substep in self.substeps:
+            asked = [name for name, value in substep.learnable.items() if value.requires_grad]
+            if asked and not substep.differentiable:
+                raise SettingError(
+                    f"parameter {asked[0]!r} of substep {substep.name!r} requires a gradient, and "
+                    f"torch finds none through {type(substep).__name__}: give the Model the "
+                    "gradient that belongs to it, or run with gradient=False"
+                )
+
+    def _warn_of_lost_gradient(self) -> None:
+        if self._warned or any(slot.now.requires_grad for slot in self.state.slots.values()):
+            return
+        self._warned = True
+        warnings.warn(
+            f"model {self.model.name!r}: a parameter requires a gradient, and after "
+            f"{self.state.step} steps no value of the state has one: what depends on it was "
+            "detached, rounded or compared",
+            stacklevel=3,
+        )
+
     def _may_differentiate(self) -> bool:
         return self.settings.gradient is not False and torch.is_grad_enabled()
 
@@ -413,5 +447,6 @@ class Runner:
     def _state_was_put_back(self) -> None:
         self._broken = ""
         self._span.end()
+        self._scores.end()
         if self.program is not None:
             self.program.columns_changed()

@@ -6,7 +6,7 @@ So nothing is seen half written, and no step allocates state. Where a gradient i
 results themselves become the state, and no tensor is ever written again.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,6 +68,8 @@ class State(Mapping[str, Any]):
         self.step_index = self._step_home  # the step's number where a graph can count it
         self.counts_on_device = False  # while a graph is captured
         self._step = 0
+        # Wraps the draws of steps that are differentiated, see scores.py.
+        self.watch: Callable[[Tensor], Tensor] | None = None
 
     @property
     def device(self) -> torch.device:
@@ -120,7 +122,8 @@ class State(Mapping[str, Any]):
         stream: one number for each kind of decision, so that no two share a draw.
         """
         step = self.step_index if self.counts_on_device else self._step
-        return draws.uniform(self.seeds, step, stream, self.size(population))
+        drawn = draws.uniform(self.seeds, step, stream, self.size(population))
+        return drawn if self.watch is None else self.watch(drawn)
 
     # --- reading by path ----------------------------------------------------------------------
 
@@ -272,6 +275,8 @@ class State(Mapping[str, Any]):
 
     def _next(self, slot: Slot, value: Tensor, keep_graph: bool) -> Tensor:
         value = value.to(slot.home.dtype)
+        if self.watch is not None:
+            value = value.as_subclass(Tensor)
         if slot.is_series:
             place, value = self.step_index.view(1), value.unsqueeze(-1)
             if keep_graph or slot.now.requires_grad:

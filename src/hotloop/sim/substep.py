@@ -30,6 +30,8 @@ class Substep(ABC):
     series of any length, for a model that repeats its last entry. A "/" in a name puts another
     name than the substep's before it in the parameter's path.
 
+    differentiable: whether torch finds the gradient of its parameters through what it computes;
+    draws that it compares with a chance are seen to, see scores.py.
     acts_on: names of the settings of `Settings.asked` that it acts on, such as "precision".
 
     Every runner works with a copy of its own.
@@ -40,6 +42,7 @@ class Substep(ABC):
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     acts_on: frozenset[str] = frozenset()
+    differentiable: bool = True
 
     def __init__(self, **learnable: Tensor | float) -> None:
         self.name = self.name or _snake_case(type(self).__name__)

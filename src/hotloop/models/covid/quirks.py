@@ -27,6 +27,7 @@ class QuirkyTransmission(Transmission):
     """
 
     acts_on = frozenset()
+    differentiable = True
 
     def __init__(self, *args: Any, interactions: Tensor, both_ways: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -80,6 +81,8 @@ class QuirkyTransmission(Transmission):
 
 class QuirkyProgression(Progression):
     """Progression with fault 6."""
+
+    differentiable = True
 
     def transition(self, state: StateView, _action: Mapping[str, Any]) -> Mapping[str, Tensor]:
         """Those due go on; who leaves the last active stage recovers, and M times them die."""

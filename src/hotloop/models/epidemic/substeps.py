@@ -30,6 +30,7 @@ class Transmission(Substep):
     """
 
     acts_on = frozenset({"precision"})
+    differentiable = False  # `differentiator` gives the counts their gradient
 
     def __init__(
         self,
@@ -148,6 +149,8 @@ class Progression(Substep):
 
     mortality: (1,) or (), or (R,) for one of each replicate.
     """
+
+    differentiable = False
 
     def __init__(
         self,

@@ -1,0 +1,166 @@
+"""A gradient for models that draw: the score function of every draw compared with a probability.
+
+`state.uniform(...) < chance` decides, and a decision has no derivative. Its probability has one:
+with S the sum of the logarithms of the probabilities of all decisions until now, and c anything
+that came of them,
+
+    d E[c] = E[dc + (c - b) dS],
+
+whatever b, as long as it does not depend on the run's own draws. Here b is the mean of the other
+replicates, so that a run counts for how it differs from them. The estimate has no bias and much
+noise: it grows with the number of decisions, and falls with the number of replicates.
+What a record keeps of columns between these steps has torch's own gradient only.
+Source: Williams 1992; leave-one-out baselines, Kool, van Hoof and Welling 2019.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hotloop.errors import SettingError, SubstepError
+from hotloop.sim.state import State
+
+_BELOW = {torch.lt, torch.le, torch.less, torch.less_equal, Tensor.__lt__, Tensor.__le__}
+_BELOW |= {Tensor.lt, Tensor.le, Tensor.less, Tensor.less_equal}
+_ABOVE = {torch.gt, torch.ge, torch.greater, torch.greater_equal, Tensor.__gt__, Tensor.__ge__}
+_ABOVE |= {Tensor.gt, Tensor.ge, Tensor.greater, Tensor.greater_equal}
+# Leave draws what they are.
+_SAME_DRAWS = {Tensor.to, Tensor.float, Tensor.double, Tensor.detach, Tensor.clone, torch.clone}
+
+
+class Scores:
+    """The decisions of a span of steps, and the gradient that they give to what came of them."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._first: int | None = None
+        self._by_step: dict[int, Tensor] = {}
+        self._inner: dict[str, tuple[Tensor, Tensor]] = {}  # by path: without scores, and with
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note the decisions of the steps in the block, which go on with the span or start one.
+
+        What these steps read carries no scores: they would count twice in what comes of it.
+        """
+        if self._first is None:
+            self._first, self._by_step = self._state.step, {}
+        for path, (inner, outer) in self._inner.items():
+            slot = self._state.slots[path]
+            if slot.now is outer:
+                slot.now = inner
+        self._inner = {}
+        self._state.watch = self._watched
+        try:
+            yield
+        finally:
+            self._state.watch = None
+        self._attach(self._first)
+
+    def _attach(self, first: int) -> None:
+        """Give what the span has made of the state the gradient of its decisions."""
+        if not self._by_step:
+            return
+        done = self._state.step
+        none = torch.zeros_like(next(iter(self._by_step.values())))
+        steps = [self._by_step.get(step, none) for step in range(first, done)]
+        until = torch.stack(steps, -1).cumsum(-1)  # (R, steps)
+        for path, slot in self._state.slots.items():
+            if not slot.is_written or not slot.home.is_floating_point():
+                continue
+            inner = slot.now
+            if slot.is_series:
+                span = slice(first, done)
+                parts = inner[..., :first], inner[..., span], inner[..., done:]
+                outer = torch.cat((parts[0], _scored(parts[1], until), parts[2]), -1)
+            else:
+                outer = _scored(inner, until[:, -1].reshape(-1, *[1] * (inner.dim() - 1)))
+            slot.now = outer
+            self._inner[path] = (inner, outer)
+
+    def end(self) -> None:
+        """What comes next is another span, or has no gradient."""
+        self._first, self._inner = None, {}
+
+    def _watched(self, drawn: Tensor) -> Tensor:
+        return _watched(drawn, self, as_drawn=True)
+
+    @property
+    def substep(self) -> str:
+        """The one that runs."""
+        return self._state.substep
+
+    def decided(self, below: Tensor, chance: Tensor) -> None:
+        """Note decisions: where the draw was below its chance, and where not; (R, ...) each."""
+        state = self._state
+        if (state.replicates or 1) < 2:
+            raise SettingError(
+                f"substep {state.substep!r} compares draws with a chance that requires a gradient, "
+                "which comes from how replicates differ: give replicates=2 or more (hundreds for "
+                "little noise), or gradient=False"
+            )
+        chance = chance.clamp(0.0, 1.0).expand(below.shape)
+        taken = torch.log(torch.where(below, chance, 1.0 - chance))
+        by_run = taken.reshape(len(below), -1).to(torch.float64).sum(-1)
+        before = self._by_step.get(state.step)
+        self._by_step[state.step] = by_run if before is None else before + by_run
+
+
+def _scored(values: Tensor, scores: Tensor) -> Tensor:
+    """values (R, ...), with the gradient of scores that broadcast to them."""
+    held = values.detach().to(torch.float64)
+    others = (held.sum(0, keepdim=True) - held) / (len(held) - 1)
+    return values + ((held - others) * (scores - scores.detach())).to(values.dtype)
+
+
+class _Draws(Tensor):
+    """Draws, whose comparison with a chance is noted, and what was computed from them.
+
+    as_drawn: whether they are as they were drawn, from 0 to 1.
+    """
+
+    scores: Scores
+    as_drawn: bool
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        with torch._C.DisableTorchFunctionSubclass():
+            result = func(*args, **(kwargs or {}))
+        draws = next((a for a in args if isinstance(a, _Draws)), None)
+        if draws is None or not isinstance(result, Tensor):
+            return result
+        if func in _BELOW or func in _ABOVE:
+            _note(func, draws, args, result)
+        elif result.is_floating_point():
+            as_drawn = draws.as_drawn and func in _SAME_DRAWS
+            result = _watched(result, draws.scores, as_drawn=as_drawn)
+        return result
+
+
+def _watched(values: Tensor, scores: Scores, *, as_drawn: bool) -> Tensor:
+    watched = values.as_subclass(_Draws)
+    watched.scores, watched.as_drawn = scores, as_drawn
+    return watched
+
+
+def _note(func: Callable[..., Any], draws: _Draws, args: tuple[Any, ...], result: Tensor) -> None:
+    first = args[0] is draws
+    chance = args[1] if first else args[0]
+    wanted = isinstance(chance, Tensor) and chance.requires_grad
+    if (wanted and not draws.as_drawn) or draws.requires_grad:
+        raise SubstepError(
+            f"substep {draws.scores.substep!r} compares what it computed from draws, and one side "
+            "requires a gradient, which a comparison loses: compare state.uniform(...) as it is "
+            "with a chance, or detach both sides to say that this decision has no gradient"
+        )
+    if wanted:
+        draws.scores.decided(result if (func in _BELOW) == first else ~result, chance)
