@@ -13,16 +13,15 @@ from hotloop.errors import PopulationError
 from hotloop.populations.ages import AGE_GROUPS
 from hotloop.populations.data import PopulationData
 
-GENERATOR_VERSION = 1
+GENERATOR_VERSION = 2
 """Goes up when the same settings give another population: old cache files are then left alone."""
 
 ASTORIA_AGENTS, ASTORIA_EDGES = 37_518, 136_378
 BROOKLYN_AGENTS, BROOKLYN_EDGES = 2_700_000, 9_900_000
 MOST_AGENTS = 500_000_000
 
-_AGE_SHARES = (0.179, 0.309, 0.153, 0.124, 0.104, 0.132)  # of AGE_GROUPS; normalised below
 _EXPOSED, _SELF_LOOPS = 45, 6  # of Astoria; others in proportion
-_CONNECTED_STREAM, _NETWORK_STREAM, _AGE_STREAM, _STAGE_STREAM = range(4)
+_DEGREE_STREAM, _NETWORK_STREAM, _AGE_STREAM, _STAGE_STREAM = range(4)
 
 
 @dataclass(frozen=True)
@@ -66,30 +65,39 @@ def generate(
     `num_edges` rows are in Astoria's proportion (3.635 an agent) unless given; more or fewer rows
     change the share of agents without a contact, not the shape of the rest.
 
-    Exact for every seed, from 1,000 agents on: the number of agents and of rows; agents without
-    a contact (6,480 of Astoria's 37,518); 6 self-loops in 37,518 agents; no repeated row; one
-    component that holds every agent with a contact; largest undirected, out- and in-degree 74,
-    73 and 36; 45 exposed in 37,518 agents; the counts of the age codes; the multiset of degrees,
-    and with it Astoria's percentiles (undirected 25/50/75/90/99: 2, 6, 10, 18, 34; out 50/90/99:
-    1, 11, 27; in: 3, 8, 15). The last two agents have no contact, the one before them has.
-    Near: transitivity (a random network of these degrees, 0.0007 at Astoria's size, less above),
-    age across an edge (independent: 19% of edges join the same code; 21% in Astoria), reciprocated
-    pairs (by chance only, a few). Below 1,000 agents the counts are as near as they fit.
-    Agents' ids say nothing about who meets whom: there is no locality in them. Rows are sorted.
+    The network is made as Astoria's is: all agents stand in a list in random order, each as often
+    as half of its degree, and neighbours in the list meet. Half of a degree is negative binomial,
+    with a mean and a standard deviation of 4, 4, 4, 4, 3, 2 by age code. Each contact is one row,
+    from the agent that stands earlier in the list, by its first place, so no row leads back. The
+    exposed are drawn from all agents alike.
 
-    Shapes: see PopulationData; columns hold "age". Memory: 8 B a row and 20 B an agent.
+    Exact for every seed, from 1,000 agents on: the number of agents and of rows; the counts of the
+    age codes; agents without a contact (6,480 of Astoria's 37,518; 16% to 25% by age); 6 self-loops
+    in 37,518 agents and no other cycle; no repeated row; one component that holds every agent with
+    a contact; the largest undirected degree, 74; 45 exposed in 37,518 agents; the multiset of
+    undirected degrees of each age, all even, and with it Astoria's percentiles (25/50/75/90/99: 2,
+    6, 10, 18, 34). The last two agents have no contact, the one before them has.
+    Near, as they follow from the order of the list: out- and in-degrees (Astoria's percentiles
+    50/90/99, out 1, 11, 27, in 3, 8, 15, are met within one; the largest, there 73 and 36, are 58
+    to 74 and 24 to 37), their correlation (0.29), transitivity (a random network of these degrees,
+    0.0007 at Astoria's size, less above), age across an edge (independent but for the degrees: 21%
+    of edges join the same code). Below 1,000 agents the counts are as near as they fit.
+    Agents' ids say nothing about who meets whom, nor about the order of the list. Rows are sorted.
+
+    Shapes: see PopulationData; columns hold "age". Memory: 24 B a row and 20 B an agent.
     Raises: PopulationError for numbers that cannot be.
     """
     settings = Settings.of_size(num_agents, seed=seed, num_edges=num_edges)
+    ages = _ages(settings)
     return PopulationData(
         name=name or f"synthetic-{settings.num_agents}",
-        columns={"age": _ages(settings)},
-        edges=_network(settings),
+        columns={"age": ages},
+        edges=_network(settings, ages),
         stages=_stages(settings),
     )
 
 
-def _network(settings: Settings) -> NDArray[np.int32]:
+def _network(settings: Settings, ages: NDArray[np.uint8]) -> NDArray[np.int32]:
     # Compiled on first use: half a second that a mere name or a cached population need not pay.
     from hotloop.populations import degrees, wiring
 
@@ -103,49 +111,45 @@ def _network(settings: Settings) -> NDArray[np.int32]:
         )
     if connected < 3:
         return np.empty((0, 2), np.int32)
-    outgoing, incoming = degrees.degree_sequence(connected, settings.num_edges)
-    ids = _connected_ids(settings, connected)
     draws = _stream(settings.seed, _NETWORK_STREAM)
-    out_ptr = np.zeros(size + 1, np.int64)
-    out_ptr[ids + 1] = outgoing
-    np.cumsum(out_ptr, out=out_ptr)
-    in_degree = np.zeros(size, np.int16)
-    in_degree[ids] = incoming
-    edges = np.empty((int(out_ptr[-1]), 2), np.int32)
-    wiring.join_stubs(out_ptr, in_degree, edges, draws)
-    if wiring.repair(out_ptr, edges, draws):
-        edges = edges[edges[:, 1] >= 0]
-        out_ptr[1:] = np.cumsum(np.bincount(edges[:, 0], minlength=size))
-    loops = _proportional(_SELF_LOOPS, size)
-    wiring.plant_self_loops(out_ptr, in_degree, edges, loops, draws)
-    wiring.connect(out_ptr, edges, draws)
-    wiring.sort_rows(out_ptr, edges)
+    ring = wiring.make_ring(_halves(settings, ages, connected), draws)
+    all_parted = wiring.repair(ring, draws)
+    if all_parted:
+        wiring.plant_self_loops(ring, _proportional(_SELF_LOOPS, size), draws)
+    edges = wiring.directed_rows(ring)
+    if not all_parted:
+        edges = np.unique(edges[edges[:, 0] != edges[:, 1]], axis=0)
     return edges
 
 
-def _connected_ids(settings: Settings, connected: int) -> NDArray[np.int32]:
-    """The agents that have contacts, in random order: never the last two where others are free."""
-    from hotloop.populations import wiring
+def _halves(
+    settings: Settings, ages: NDArray[np.uint8], connected: int
+) -> NDArray[np.int16]:
+    """Half of each agent's degree, (N,): a multiset for each age, in random order."""
+    from hotloop.populations import degrees, wiring
 
-    size = settings.num_agents
-    draws = _stream(settings.seed, _CONNECTED_STREAM)
-    spare = 2 if size - connected >= 2 else 0
-    ids = np.arange(size - spare, dtype=np.int32)
-    wiring.shuffle(ids, draws)
-    last = int(np.argmax(ids))  # the ids that have contacts end with this one
-    if last >= connected:
-        at = wiring.below(draws, connected)
-        ids[[at, last]] = ids[[last, at]]
-    return ids[:connected]
+    draws = _stream(settings.seed, _DEGREE_STREAM)
+    counts = np.bincount(ages, minlength=len(AGE_GROUPS))
+    halves = np.zeros(ages.size, np.int16)
+    by_age = degrees.half_degrees(counts, connected, settings.num_edges)
+    for age, (count, positive) in enumerate(zip(counts, by_age, strict=True)):
+        of_age = np.zeros(count, np.int16)
+        of_age[: positive.size] = positive
+        wiring.shuffle(of_age, draws)
+        halves[ages == age] = of_age
+    for agent, wanted in ((-1, False), (-2, False), (-3, True)):
+        if ages.size > 3 and (halves[agent] > 0) != wanted:
+            others = np.flatnonzero((ages[:-3] == ages[agent]) & ((halves[:-3] > 0) == wanted))
+            if others.size:
+                halves[[agent, others[0]]] = halves[[others[0], agent]]
+    return halves
 
 
 def _ages(settings: Settings) -> NDArray[np.uint8]:
-    from hotloop.populations import wiring
+    from hotloop.populations import degrees, wiring
 
     size = settings.num_agents
-    shares = np.array(_AGE_SHARES) / sum(_AGE_SHARES)
-    ends = np.round(np.cumsum(shares) * size).astype(np.int64)
-    ends[-1] = size
+    ends = np.cumsum(degrees.AGENTS_BY_AGE) * size // ASTORIA_AGENTS
     ages = np.repeat(np.arange(len(AGE_GROUPS), dtype=np.uint8), np.diff(ends, prepend=0))
     wiring.shuffle(ages, _stream(settings.seed, _AGE_STREAM))
     return ages
