@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 # Astoria's agents and those of them without a contact, by age code 0 to 5.
 AGENTS_BY_AGE = (6_723, 11_573, 5_724, 4_647, 3_910, 4_941)
-_ALONE_BY_AGE = (1_085, 1_824, 876, 710, 757, 1_228)
-_AGENTS, _ALONE, _ROWS = sum(AGENTS_BY_AGE), sum(_ALONE_BY_AGE), 136_378
+ALONE_BY_AGE = (1_085, 1_824, 876, 710, 757, 1_228)
+_AGENTS, _ALONE, _ROWS = sum(AGENTS_BY_AGE), sum(ALONE_BY_AGE), 136_378
 
 # Half of an agent's undirected degree has a negative binomial distribution whose mean and standard
 # deviation are both this number, by age code. In Astoria the means are 4.06, 3.98, 4.02, 3.97, 3.00
 # and 1.97, the deviations 4.04, 3.97, 4.01, 3.92, 3.02 and 1.96.
-_MEANS = (4, 4, 4, 4, 3, 2)
+MEANS = (4, 4, 4, 4, 3, 2)
 _MOST_HALF = 37  # the largest undirected degree is 74
 _ROOM = 800  # connected agents from which one has the largest degree
 
@@ -40,7 +40,7 @@ def half_degrees(agents_by_age: NDArray[np.int64], connected: int, rows: int) ->
     by_age = _connected_by_age(agents_by_age, connected)
     ends = np.cumsum(by_age)
     halves = np.empty(connected, np.int16)
-    for mean, end, count in zip(_MEANS, ends, by_age, strict=True):
+    for mean, end, count in zip(MEANS, ends, by_age, strict=True):
         _stratified(_cdf(mean), halves[end - count : end])
     most = min(_MOST_HALF, max(1, (connected - 1) // 2))  # each pair of agents meets once
     np.minimum(halves, most, out=halves)
@@ -57,7 +57,7 @@ def _connected_by_age(agents_by_age: NDArray[np.int64], connected: int) -> NDArr
     others, so that no age has more connected agents than it has agents.
     """
     total = int(agents_by_age.sum())
-    alone = np.array(_ALONE_BY_AGE) / np.array(AGENTS_BY_AGE)
+    alone = np.array(ALONE_BY_AGE) / np.array(AGENTS_BY_AGE)
     if connected * _AGENTS <= (_AGENTS - _ALONE) * total:
         return _shared(connected, agents_by_age * (1.0 - alone))
     return agents_by_age - _shared(total - connected, agents_by_age * alone)
@@ -68,7 +68,8 @@ def _shared(count: int, weights: NDArray[np.float64]) -> NDArray[np.int64]:
     ends = np.cumsum(weights)
     whole = np.round(ends * (count / ends[-1])).astype(np.int64)
     whole[-1] = count
-    return np.diff(whole, prepend=0)
+    shares: NDArray[np.int64] = np.diff(whole, prepend=0)
+    return shares
 
 
 def _cdf(mean: int) -> NDArray[np.float64]:

@@ -20,7 +20,11 @@ ASTORIA_AGENTS, ASTORIA_EDGES = 37_518, 136_378
 BROOKLYN_AGENTS, BROOKLYN_EDGES = 2_700_000, 9_900_000
 MOST_AGENTS = 500_000_000
 
-_EXPOSED, _SELF_LOOPS = 45, 6  # of Astoria; others in proportion
+_SELF_LOOPS = 6  # of Astoria; others in proportion
+# Astoria's exposed by their outgoing contacts: agents without any contact, then those with 0, 1,
+# 2 to 3, 4 to 6, 7 to 9, 10 to 19 and from 20 outgoing ones. 3.4 on average; of all agents 3.6.
+EXPOSED = (11, 8, 5, 7, 7, 3, 3, 1)
+_OUTGOING_FROM = (1, 2, 4, 7, 10, 20)
 _DEGREE_STREAM, _NETWORK_STREAM, _AGE_STREAM, _STAGE_STREAM = range(4)
 
 
@@ -69,7 +73,7 @@ def generate(
     as half of its degree, and neighbours in the list meet. Half of a degree is negative binomial,
     with a mean and a standard deviation of 4, 4, 4, 4, 3, 2 by age code. Each contact is one row,
     from the agent that stands earlier in the list, by its first place, so no row leads back. The
-    exposed are drawn from all agents alike.
+    exposed: see `draw_stages`.
 
     Exact for every seed, from 1,000 agents on: the number of agents and of rows; the counts of the
     age codes; agents without a contact (6,480 of Astoria's 37,518; 16% to 25% by age); 6 self-loops
@@ -78,23 +82,64 @@ def generate(
     undirected degrees of each age, all even, and with it Astoria's percentiles (25/50/75/90/99: 2,
     6, 10, 18, 34). The last two agents have no contact, the one before them has.
     Near, as they follow from the order of the list: out- and in-degrees (Astoria's percentiles
-    50/90/99, out 1, 11, 27, in 3, 8, 15, are met within one; the largest, there 73 and 36, are 58
-    to 74 and 24 to 37), their correlation (0.29), transitivity (a random network of these degrees,
-    0.0007 at Astoria's size, less above), age across an edge (independent but for the degrees: 21%
-    of edges join the same code). Below 1,000 agents the counts are as near as they fit.
+    50/90/99, out 1, 11, 27, in 3, 8, 15, are met within one; the largest, there 73 and 36, were 58
+    to 73 and 26 to 49 in 300 seeds), their correlation (0.29), transitivity (a random network of
+    these degrees, 0.0007 at Astoria's size, less above), age across an edge (independent but for
+    the degrees: 21% of edges join the same code). Below 1,000 agents the counts are as near as
+    they fit.
     Agents' ids say nothing about who meets whom, nor about the order of the list. Rows are sorted.
 
-    Shapes: see PopulationData; columns hold "age". Memory: 24 B a row and 20 B an agent.
+    Shapes: see PopulationData; columns hold "age". Memory: 24 B a row and 30 B an agent.
     Raises: PopulationError for numbers that cannot be.
     """
     settings = Settings.of_size(num_agents, seed=seed, num_edges=num_edges)
     ages = _ages(settings)
+    edges = _network(settings, ages)
     return PopulationData(
         name=name or f"synthetic-{settings.num_agents}",
         columns={"age": ages},
-        edges=_network(settings, ages),
-        stages=_stages(settings),
+        edges=edges,
+        stages=draw_stages(edges, settings.num_agents, settings.seed),
     )
+
+
+def draw_stages(edges: NDArray[np.int32], num_agents: int, seed: int) -> NDArray[np.uint8]:
+    """Stages at the start: 45 exposed in 37,518 agents, one at least; the others susceptible.
+
+    The exposed have as many outgoing contacts as those of Astoria: their number in each of eight
+    groups is a stratified sample of the counts there. Within a group every agent has the same
+    chance; where a group has too few, any other agent is taken.
+
+    Shapes: edges (E, 2), rows src, dst; returns (N,). Takes any network, drawn or not.
+    """
+    draws = _stream(seed, _STAGE_STREAM)
+    outgoing = np.bincount(edges[:, 0], minlength=num_agents)
+    group = 1 + np.digitize(outgoing, _OUTGOING_FROM).astype(np.int8)
+    group[(outgoing == 0) & (np.bincount(edges[:, 1], minlength=num_agents) == 0)] = 0
+    count = max(1, _proportional(sum(EXPOSED), num_agents))
+    middles = (2 * np.arange(count, dtype=np.int64) + 1) * sum(EXPOSED)  # in 1 / (2 count)
+    wanted = np.searchsorted(np.cumsum(EXPOSED) * 2 * count, middles, side="right")
+    stages = np.zeros(num_agents, np.uint8)
+    missing = 0
+    for k in range(len(EXPOSED)):
+        missing += _expose(np.flatnonzero(group == k), int((wanted == k).sum()), stages, draws)
+    if missing:
+        _expose(np.flatnonzero(stages == 0), missing, stages, draws)
+    return stages
+
+
+def _expose(
+    members: NDArray[np.int64], count: int, stages: NDArray[np.uint8], draws: NDArray[np.uint64]
+) -> int:
+    """Expose that many of the members; returns how many too few there are."""
+    from hotloop.populations import wiring
+
+    taken = min(count, members.size)
+    for k in range(taken):
+        other = k + wiring.below(draws, members.size - k)
+        members[k], members[other] = members[other], members[k]
+    stages[members[:taken]] = 1
+    return count - taken
 
 
 def _network(settings: Settings, ages: NDArray[np.uint8]) -> NDArray[np.int32]:
@@ -122,9 +167,7 @@ def _network(settings: Settings, ages: NDArray[np.uint8]) -> NDArray[np.int32]:
     return edges
 
 
-def _halves(
-    settings: Settings, ages: NDArray[np.uint8], connected: int
-) -> NDArray[np.int16]:
+def _halves(settings: Settings, ages: NDArray[np.uint8], connected: int) -> NDArray[np.int16]:
     """Half of each agent's degree, (N,): a multiset for each age, in random order."""
     from hotloop.populations import degrees, wiring
 
@@ -149,24 +192,10 @@ def _ages(settings: Settings) -> NDArray[np.uint8]:
     from hotloop.populations import degrees, wiring
 
     size = settings.num_agents
-    ends = np.cumsum(degrees.AGENTS_BY_AGE) * size // ASTORIA_AGENTS
+    ends = np.cumsum(degrees.AGENTS_BY_AGE, dtype=np.int64) * size // ASTORIA_AGENTS
     ages = np.repeat(np.arange(len(AGE_GROUPS), dtype=np.uint8), np.diff(ends, prepend=0))
     wiring.shuffle(ages, _stream(settings.seed, _AGE_STREAM))
     return ages
-
-
-def _stages(settings: Settings) -> NDArray[np.uint8]:
-    from hotloop.populations import wiring
-
-    size = settings.num_agents
-    draws = _stream(settings.seed, _STAGE_STREAM)
-    stages = np.zeros(size, np.uint8)
-    exposed = max(1, _proportional(_EXPOSED, size))
-    while exposed:
-        agent = wiring.below(draws, size)
-        exposed -= int(stages[agent] == 0)
-        stages[agent] = 1
-    return stages
 
 
 def _stream(seed: int, stream: int) -> NDArray[np.uint64]:

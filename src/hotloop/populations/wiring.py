@@ -123,11 +123,13 @@ def _bad_places(agents: Agents, first: Pointers, places: Places, bad: Places) ->
     count = 0
     for agent in range(first.shape[0] - 1):
         for k in range(first[agent], first[agent + 1]):
-            for step in (1, length - 1):
-                beside = (places[k] + step) % length
+            for step in (1, -1):
+                beside = places[k] + step
+                if beside == length:
+                    beside = 0
                 other = agents[beside]
                 if other == agent or met_by[other] == agent:
-                    bad[count] = beside
+                    bad[count] = beside % length
                     count += 1
                 met_by[other] = agent
     return count
@@ -177,21 +179,22 @@ def _plant(agents: Agents, first: Pointers, places: Places, count: int, draws: D
 
 
 def _direct(agents: Agents, earliest: Places, out_ptr: Pointers, edges: Edges) -> None:
-    length = agents.shape[0]
-    for place in range(length - 1, -1, -1):
+    for place in range(agents.shape[0] - 1, -1, -1):
         earliest[agents[place]] = place
-    for place in range(length):
-        a, b = agents[place], agents[(place + 1) % length]
+    a = agents[-1]
+    for place in range(agents.shape[0]):
+        b = agents[place]
         out_ptr[(a if earliest[a] <= earliest[b] else b) + 1] += 1
+        a = b
     for agent in range(out_ptr.shape[0] - 1):
         out_ptr[agent + 1] += out_ptr[agent]
     cursor = out_ptr[:-1].copy()
-    for place in range(length):
-        a, b = agents[place], agents[(place + 1) % length]
-        if earliest[a] > earliest[b]:
-            a, b = b, a
-        edges[cursor[a], 0], edges[cursor[a], 1] = a, b
-        cursor[a] += 1
+    for place in range(agents.shape[0]):
+        b = agents[place]
+        source, target = (a, b) if earliest[a] <= earliest[b] else (b, a)
+        edges[cursor[source], 0], edges[cursor[source], 1] = source, target
+        cursor[source] += 1
+        a = b
 
 
 def _sort_rows(out_ptr: Pointers, edges: Edges) -> None:
