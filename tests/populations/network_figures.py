@@ -18,11 +18,42 @@ def repeated_rows(edges, size):
     return len(edges) - len(np.unique(edges[:, 0].astype(np.int64) * size + edges[:, 1]))
 
 
-def reciprocated_rows(edges, size):
-    """Rows i -> j, i not j, whose j -> i is there as well."""
-    forth = edges[:, 0].astype(np.int64) * size + edges[:, 1]
-    back = edges[:, 1].astype(np.int64) * size + edges[:, 0]
-    return int((np.isin(forth, back) & (edges[:, 0] != edges[:, 1])).sum())
+def longest_chain(edges, size):
+    """Number of agents on the longest chain of rows, one row's dst the next one's src."""
+    edges = edges[edges[:, 0] != edges[:, 1]]
+    incoming = np.bincount(edges[:, 1], minlength=size)
+    rows = _by_source(edges, size)
+    here, length = np.flatnonzero(incoming == 0), 0
+    while len(here):
+        length += 1
+        targets = np.concatenate([rows[agent] for agent in here])
+        np.subtract.at(incoming, targets, 1)
+        targets = np.unique(targets)
+        here = targets[incoming[targets] == 0]
+    return length
+
+
+def reached(edges, size, starts):
+    """For each of some agents: the number of others to whom a chain of rows leads from it."""
+    rows = _by_source(edges, size)
+    numbers = []
+    for start in starts:
+        seen = np.zeros(size, bool)
+        seen[start] = True
+        here = [start]
+        while len(here):
+            targets = np.unique(np.concatenate([rows[agent] for agent in here]))
+            here = targets[~seen[targets]]
+            seen[here] = True
+        numbers.append(int(seen.sum()) - 1)
+    return numbers
+
+
+def _by_source(edges, size):
+    """Each agent's targets."""
+    order = np.argsort(edges[:, 0], kind="stable")
+    ends = np.cumsum(np.bincount(edges[:, 0], minlength=size))
+    return np.split(edges[order, 1], ends[:-1])
 
 
 def component_sizes(edges, size):

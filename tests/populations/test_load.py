@@ -9,6 +9,7 @@ import pytest
 
 from hotloop.errors import PopulationError
 from hotloop.populations import PopulationData, astoria, brooklyn, load
+from hotloop.populations.direction import is_acyclic
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +41,15 @@ def test_names_are_told():
 
 def test_the_seed_counts():
     assert not np.array_equal(load(500, seed=1).edges, load(500, seed=2).edges)
+
+
+def test_drawn_contacts_are_read_one_way_without_a_warning(caplog):
+    one_way, both_ways = load(2_000), load(2_000, both_ways=True)
+    assert not caplog.records
+    assert is_acyclic(one_way.edges, one_way.size)
+    assert not is_acyclic(both_ways.edges, both_ways.size)
+    loops = int((one_way.edges[:, 0] == one_way.edges[:, 1]).sum())
+    assert both_ways.num_edges == 2 * one_way.num_edges - loops
 
 
 def test_a_population_is_returned_as_it_is():

@@ -21,7 +21,7 @@ from hotloop.models.covid.env import ClosureSettings, covid_env, covid_vector_en
 from hotloop.populations import PopulationData, load
 from hotloop.populations.ages import AGE_CODES, AGE_GROUPS, SCHOOL_AGE
 from hotloop.rollout import StepCollector
-from hotloop.sim import Column, Executor, Model, Series, Substep
+from hotloop.sim import Column, Executor, LoadPopulation, Model, Series, Substep
 from hotloop.sim.draws import INITIAL
 from hotloop.sim.env import SimulationEnv, SimulationVectorEnv, Task
 
@@ -310,6 +310,21 @@ def test_closing_and_isolating_contain_the_epidemic():
         left[name] = obs[:, 0].mean()
     assert left["open"] < left["schools"] - 0.03 < left["all"] - 0.1
     envs.close()
+
+
+def test_contacts_of_a_name_or_number_go_both_ways():
+    ends = []
+    for given in (2_000, load(2_000, both_ways=True), LoadPopulation(2_000), load(2_000)):
+        envs = covid_vector_env(given, 4, threads=1)
+        envs.reset(seed=0)
+        for _ in range(12):
+            obs = envs.step(np.zeros((4, 2), int))[0]
+        ends.append(obs.copy())
+        envs.close()
+    both_ways, same, one_way, same_one_way = ends
+    assert_same(both_ways, same)
+    assert_same(one_way, same_one_way)
+    assert both_ways[:, 0].mean() < one_way[:, 0].mean() - 0.2
 
 
 def test_what_a_loop_saves_it_puts_back():

@@ -13,16 +13,19 @@ from hotloop.errors import PopulationError
 from hotloop.populations.ages import AGE_GROUPS
 from hotloop.populations.data import PopulationData
 
-GENERATOR_VERSION = 1
+GENERATOR_VERSION = 2
 """Goes up when the same settings give another population: old cache files are then left alone."""
 
 ASTORIA_AGENTS, ASTORIA_EDGES = 37_518, 136_378
 BROOKLYN_AGENTS, BROOKLYN_EDGES = 2_700_000, 9_900_000
 MOST_AGENTS = 500_000_000
 
-_AGE_SHARES = (0.179, 0.309, 0.153, 0.124, 0.104, 0.132)  # of AGE_GROUPS; normalised below
-_EXPOSED, _SELF_LOOPS = 45, 6  # of Astoria; others in proportion
-_CONNECTED_STREAM, _NETWORK_STREAM, _AGE_STREAM, _STAGE_STREAM = range(4)
+_SELF_LOOPS = 6  # of Astoria; others in proportion
+# Astoria's exposed by their outgoing contacts: agents without any contact, then those with 0, 1,
+# 2 to 3, 4 to 6, 7 to 9, 10 to 19 and from 20 outgoing ones. 3.4 on average; of all agents 3.6.
+EXPOSED = (11, 8, 5, 7, 7, 3, 3, 1)
+_OUTGOING_FROM = (1, 2, 4, 7, 10, 20)
+_DEGREE_STREAM, _NETWORK_STREAM, _AGE_STREAM, _STAGE_STREAM = range(4)
 
 
 @dataclass(frozen=True)
@@ -66,30 +69,80 @@ def generate(
     `num_edges` rows are in Astoria's proportion (3.635 an agent) unless given; more or fewer rows
     change the share of agents without a contact, not the shape of the rest.
 
-    Exact for every seed, from 1,000 agents on: the number of agents and of rows; agents without
-    a contact (6,480 of Astoria's 37,518); 6 self-loops in 37,518 agents; no repeated row; one
-    component that holds every agent with a contact; largest undirected, out- and in-degree 74,
-    73 and 36; 45 exposed in 37,518 agents; the counts of the age codes; the multiset of degrees,
-    and with it Astoria's percentiles (undirected 25/50/75/90/99: 2, 6, 10, 18, 34; out 50/90/99:
-    1, 11, 27; in: 3, 8, 15). The last two agents have no contact, the one before them has.
-    Near: transitivity (a random network of these degrees, 0.0007 at Astoria's size, less above),
-    age across an edge (independent: 19% of edges join the same code; 21% in Astoria), reciprocated
-    pairs (by chance only, a few). Below 1,000 agents the counts are as near as they fit.
-    Agents' ids say nothing about who meets whom: there is no locality in them. Rows are sorted.
+    The network is made as Astoria's is: all agents stand in a list in random order, each as often
+    as half of its degree, and neighbours in the list meet. Half of a degree is negative binomial,
+    with a mean and a standard deviation of 4, 4, 4, 4, 3, 2 by age code. Each contact is one row,
+    from the agent that stands earlier in the list, by its first place, so no row leads back. The
+    exposed: see `draw_stages`.
 
-    Shapes: see PopulationData; columns hold "age". Memory: 8 B a row and 20 B an agent.
+    Exact for every seed, from 1,000 agents on: the number of agents and of rows; the counts of the
+    age codes; agents without a contact (6,480 of Astoria's 37,518; 16% to 25% by age); 6 self-loops
+    in 37,518 agents and no other cycle; no repeated row; one component that holds every agent with
+    a contact; the largest undirected degree, 74; 45 exposed in 37,518 agents; the multiset of
+    undirected degrees of each age, all even, and with it Astoria's percentiles (25/50/75/90/99: 2,
+    6, 10, 18, 34). The last two agents have no contact, the one before them has.
+    Near, as they follow from the order of the list: out- and in-degrees (Astoria's percentiles
+    50/90/99, out 1, 11, 27, in 3, 8, 15, are met within one; the largest, there 73 and 36, were 58
+    to 73 and 26 to 49 in 300 seeds), their correlation (0.29), transitivity (a random network of
+    these degrees, 0.0007 at Astoria's size, less above), age across an edge (independent but for
+    the degrees: 21% of edges join the same code). Below 1,000 agents the counts are as near as
+    they fit.
+    Agents' ids say nothing about who meets whom, nor about the order of the list. Rows are sorted.
+
+    Shapes: see PopulationData; columns hold "age". Memory: 24 B a row and 30 B an agent.
     Raises: PopulationError for numbers that cannot be.
     """
     settings = Settings.of_size(num_agents, seed=seed, num_edges=num_edges)
+    ages = _ages(settings)
+    edges = _network(settings, ages)
     return PopulationData(
         name=name or f"synthetic-{settings.num_agents}",
-        columns={"age": _ages(settings)},
-        edges=_network(settings),
-        stages=_stages(settings),
+        columns={"age": ages},
+        edges=edges,
+        stages=draw_stages(edges, settings.num_agents, settings.seed),
     )
 
 
-def _network(settings: Settings) -> NDArray[np.int32]:
+def draw_stages(edges: NDArray[np.int32], num_agents: int, seed: int) -> NDArray[np.uint8]:
+    """Stages at the start: 45 exposed in 37,518 agents, one at least; the others susceptible.
+
+    The exposed have as many outgoing contacts as those of Astoria: their number in each of eight
+    groups is a stratified sample of the counts there. Within a group every agent has the same
+    chance; where a group has too few, any other agent is taken.
+
+    Shapes: edges (E, 2), rows src, dst; returns (N,). Takes any network, drawn or not.
+    """
+    draws = _stream(seed, _STAGE_STREAM)
+    outgoing = np.bincount(edges[:, 0], minlength=num_agents)
+    group = 1 + np.digitize(outgoing, _OUTGOING_FROM).astype(np.int8)
+    group[(outgoing == 0) & (np.bincount(edges[:, 1], minlength=num_agents) == 0)] = 0
+    count = max(1, _proportional(sum(EXPOSED), num_agents))
+    middles = (2 * np.arange(count, dtype=np.int64) + 1) * sum(EXPOSED)  # in 1 / (2 count)
+    wanted = np.searchsorted(np.cumsum(EXPOSED) * 2 * count, middles, side="right")
+    stages = np.zeros(num_agents, np.uint8)
+    missing = 0
+    for k in range(len(EXPOSED)):
+        missing += _expose(np.flatnonzero(group == k), int((wanted == k).sum()), stages, draws)
+    if missing:
+        _expose(np.flatnonzero(stages == 0), missing, stages, draws)
+    return stages
+
+
+def _expose(
+    members: NDArray[np.int64], count: int, stages: NDArray[np.uint8], draws: NDArray[np.uint64]
+) -> int:
+    """Expose that many of the members; returns how many too few there are."""
+    from hotloop.populations import wiring
+
+    taken = min(count, members.size)
+    for k in range(taken):
+        other = k + wiring.below(draws, members.size - k)
+        members[k], members[other] = members[other], members[k]
+    stages[members[:taken]] = 1
+    return count - taken
+
+
+def _network(settings: Settings, ages: NDArray[np.uint8]) -> NDArray[np.int32]:
     # Compiled on first use: half a second that a mere name or a cached population need not pay.
     from hotloop.populations import degrees, wiring
 
@@ -103,66 +156,46 @@ def _network(settings: Settings) -> NDArray[np.int32]:
         )
     if connected < 3:
         return np.empty((0, 2), np.int32)
-    outgoing, incoming = degrees.degree_sequence(connected, settings.num_edges)
-    ids = _connected_ids(settings, connected)
     draws = _stream(settings.seed, _NETWORK_STREAM)
-    out_ptr = np.zeros(size + 1, np.int64)
-    out_ptr[ids + 1] = outgoing
-    np.cumsum(out_ptr, out=out_ptr)
-    in_degree = np.zeros(size, np.int16)
-    in_degree[ids] = incoming
-    edges = np.empty((int(out_ptr[-1]), 2), np.int32)
-    wiring.join_stubs(out_ptr, in_degree, edges, draws)
-    if wiring.repair(out_ptr, edges, draws):
-        edges = edges[edges[:, 1] >= 0]
-        out_ptr[1:] = np.cumsum(np.bincount(edges[:, 0], minlength=size))
-    loops = _proportional(_SELF_LOOPS, size)
-    wiring.plant_self_loops(out_ptr, in_degree, edges, loops, draws)
-    wiring.connect(out_ptr, edges, draws)
-    wiring.sort_rows(out_ptr, edges)
+    ring = wiring.make_ring(_halves(settings, ages, connected), draws)
+    all_parted = wiring.repair(ring, draws)
+    if all_parted:
+        wiring.plant_self_loops(ring, _proportional(_SELF_LOOPS, size), draws)
+    edges = wiring.directed_rows(ring)
+    if not all_parted:
+        edges = np.unique(edges[edges[:, 0] != edges[:, 1]], axis=0)
     return edges
 
 
-def _connected_ids(settings: Settings, connected: int) -> NDArray[np.int32]:
-    """The agents that have contacts, in random order: never the last two where others are free."""
-    from hotloop.populations import wiring
+def _halves(settings: Settings, ages: NDArray[np.uint8], connected: int) -> NDArray[np.int16]:
+    """Half of each agent's degree, (N,): a multiset for each age, in random order."""
+    from hotloop.populations import degrees, wiring
 
-    size = settings.num_agents
-    draws = _stream(settings.seed, _CONNECTED_STREAM)
-    spare = 2 if size - connected >= 2 else 0
-    ids = np.arange(size - spare, dtype=np.int32)
-    wiring.shuffle(ids, draws)
-    last = int(np.argmax(ids))  # the ids that have contacts end with this one
-    if last >= connected:
-        at = wiring.below(draws, connected)
-        ids[[at, last]] = ids[[last, at]]
-    return ids[:connected]
+    draws = _stream(settings.seed, _DEGREE_STREAM)
+    counts = np.bincount(ages, minlength=len(AGE_GROUPS))
+    halves = np.zeros(ages.size, np.int16)
+    by_age = degrees.half_degrees(counts, connected, settings.num_edges)
+    for age, (count, positive) in enumerate(zip(counts, by_age, strict=True)):
+        of_age = np.zeros(count, np.int16)
+        of_age[: positive.size] = positive
+        wiring.shuffle(of_age, draws)
+        halves[ages == age] = of_age
+    for agent, wanted in ((-1, False), (-2, False), (-3, True)):
+        if ages.size > 3 and (halves[agent] > 0) != wanted:
+            others = np.flatnonzero((ages[:-3] == ages[agent]) & ((halves[:-3] > 0) == wanted))
+            if others.size:
+                halves[[agent, others[0]]] = halves[[others[0], agent]]
+    return halves
 
 
 def _ages(settings: Settings) -> NDArray[np.uint8]:
-    from hotloop.populations import wiring
+    from hotloop.populations import degrees, wiring
 
     size = settings.num_agents
-    shares = np.array(_AGE_SHARES) / sum(_AGE_SHARES)
-    ends = np.round(np.cumsum(shares) * size).astype(np.int64)
-    ends[-1] = size
+    ends = np.cumsum(degrees.AGENTS_BY_AGE, dtype=np.int64) * size // ASTORIA_AGENTS
     ages = np.repeat(np.arange(len(AGE_GROUPS), dtype=np.uint8), np.diff(ends, prepend=0))
     wiring.shuffle(ages, _stream(settings.seed, _AGE_STREAM))
     return ages
-
-
-def _stages(settings: Settings) -> NDArray[np.uint8]:
-    from hotloop.populations import wiring
-
-    size = settings.num_agents
-    draws = _stream(settings.seed, _STAGE_STREAM)
-    stages = np.zeros(size, np.uint8)
-    exposed = max(1, _proportional(_EXPOSED, size))
-    while exposed:
-        agent = wiring.below(draws, size)
-        exposed -= int(stages[agent] == 0)
-        stages[agent] = 1
-    return stages
 
 
 def _stream(seed: int, stream: int) -> NDArray[np.uint64]:

@@ -1,17 +1,25 @@
-"""Who meets whom: a random directed network with given degrees, compiled for the CPU.
+"""Who meets whom: a random acyclic network with given degrees, compiled for the CPU.
 
-Every kernel works in place on one edge list, grouped by source, so that ten million agents need
-little more than their result. Random numbers are splitmix64 in integers: the same network from a
-seed on every machine, whatever the number of threads.
+All agents stand in one list in random order, each as often as half of its degree, and neighbours in
+the list meet. The last meets the first: the list is a ring, so every degree is even and everybody
+is in one component. A row points from the agent that stands earlier in the list, where each counts
+by its first place, so no row leads back. This is how the contacts of Astoria are arranged: who has
+many contacts stands early, and has far more outgoing than incoming ones.
+
+Random numbers are splitmix64 in integers: the same network from a seed on every machine, whatever
+the number of threads. The list and where each agent stands in it take 8 B a row.
 """
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+Agents = NDArray[np.int32]
 Edges = NDArray[np.int32]
+Places = NDArray[np.int32]
 Pointers = NDArray[np.int64]
 Draws = NDArray[np.uint64]
 """Shape (1,): the state of one stream of random numbers."""
@@ -19,7 +27,19 @@ Draws = NDArray[np.uint64]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
-_TRIES = 1_000  # partners tried for one bad edge: only tiny networks ever run out
+_TRIES = 1_000  # places tried for one bad contact: only tiny networks ever run out
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Agents in a ring, whose neighbours meet, and where each agent stands."""
+
+    agents: Agents
+    """Shape (E,): the agent at each place."""
+    first: Pointers
+    """Shape (N + 1,): agent a stands at `places[first[a] : first[a + 1]]`, in any order."""
+    places: Places
+    """Shape (E,)."""
 
 
 def below(draws: Draws, bound: int) -> int:
@@ -42,108 +62,143 @@ def shuffle(values: NDArray[Any], draws: Draws) -> None:
         values[i], values[j] = values[j], values[i]
 
 
-def join_stubs(out_ptr: Pointers, incoming: NDArray[np.int16], edges: Edges, draws: Draws) -> None:
-    """Every outgoing half-edge meets a random incoming one (the configuration model).
+def make_ring(halves: NDArray[np.int16], draws: Draws) -> Ring:
+    """A ring in random order in which each agent stands as often as half of its degree.
 
-    Shapes: out_ptr (N + 1,), incoming (N,), edges (E, 2), filled here, rows grouped by source.
+    halves: (N,), 0 for an agent without a contact; they sum to E.
     """
-    at = 0
-    for agent in range(incoming.shape[0]):
-        for row in range(out_ptr[agent], out_ptr[agent + 1]):
-            edges[row, 0] = agent
-        for _ in range(incoming[agent]):
-            edges[at, 1] = agent
-            at += 1
-    shuffle(edges[:, 1], draws)
+    first = np.zeros(halves.size + 1, np.int64)
+    np.cumsum(halves, out=first[1:])
+    agents = np.repeat(np.arange(halves.size, dtype=np.int32), halves)
+    shuffle(agents, draws)
+    places = np.empty(agents.size, np.int32)
+    _locate(agents, first[:-1].copy(), places)
+    return Ring(agents, first, places)
 
 
-def repair(out_ptr: Pointers, edges: Edges, draws: Draws) -> int:
-    """Remove self-loops and repeated rows by swapping targets with random other rows.
+def repair(ring: Ring, draws: Draws) -> bool:
+    """Part neighbours who are one agent or meet elsewhere too, by exchanging random places.
 
-    Degrees stay as they are. Returns the number of rows that found no partner, whose target is
-    then -1: 0 but in networks of a few dozen agents.
+    Returns whether all could be parted; only in networks of a few dozen agents they may not.
     """
-    lost = 0
-    for e in range(edges.shape[0]):
-        i, x = edges[e, 0], edges[e, 1]
-        bad = i == x
-        for row in range(out_ptr[i], e):
-            bad |= edges[row, 1] == x
-        if not bad:
-            continue
-        found = False
-        for _ in range(_TRIES):
-            f = below(draws, edges.shape[0])
-            j, y = edges[f, 0], edges[f, 1]
-            if y < 0 or j in (i, x) or y in (i, x):
-                continue
-            if _meets(out_ptr, edges, i, y) or _meets(out_ptr, edges, j, x):
-                continue
-            edges[e, 1], edges[f, 1] = y, x
-            found = True
-            break
-        if not found:
-            edges[e, 1] = -1
-            lost += 1
-    return lost
+    bad = np.empty(2 * ring.agents.size, np.int32)
+    count = _bad_places(ring.agents, ring.first, ring.places, bad)
+    return bool(_part(ring.agents, ring.first, ring.places, bad[:count], draws))
 
 
-def plant_self_loops(
-    out_ptr: Pointers, incoming: NDArray[np.int16], edges: Edges, count: int, draws: Draws
-) -> None:
-    """Turn c->a and a->d into a->a and c->d, `count` times; degrees stay as they are.
+def plant_self_loops(ring: Ring, count: int, draws: Draws) -> None:
+    """Let an agent stand twice in a row, `count` times; one of each agent at most.
 
     Only agents with four contacts or more: the other contacts keep them in the network. A tiny
     network gets as many as it has room for.
     """
+    _plant(ring.agents, ring.first, ring.places, count, draws)
+
+
+def directed_rows(ring: Ring) -> Edges:
+    """Rows src, dst, one for each two neighbours; from the agent whose first place is earlier.
+
+    Shape (E, 2), int32, sorted.
+    """
+    size = ring.first.size - 1
+    earliest = np.empty(size, np.int32)
+    out_ptr = np.zeros(size + 1, np.int64)
+    edges = np.empty((ring.agents.size, 2), np.int32)
+    _direct(ring.agents, earliest, out_ptr, edges)
+    _sort_rows(out_ptr, edges)
+    return edges
+
+
+def _locate(agents: Agents, cursor: Pointers, places: Places) -> None:
+    for place in range(agents.shape[0]):
+        agent = agents[place]
+        places[cursor[agent]] = place
+        cursor[agent] += 1
+
+
+def _bad_places(agents: Agents, first: Pointers, places: Places, bad: Places) -> int:
+    """Places beside the same agent, or beside one whom this agent meets elsewhere; some twice."""
+    length = agents.shape[0]
+    met_by = np.full(first.shape[0] - 1, -1, np.int32)
+    count = 0
+    for agent in range(first.shape[0] - 1):
+        for k in range(first[agent], first[agent + 1]):
+            for step in (1, -1):
+                beside = places[k] + step
+                if beside == length:
+                    beside = 0
+                other = agents[beside]
+                if other == agent or met_by[other] == agent:
+                    bad[count] = beside % length
+                    count += 1
+                met_by[other] = agent
+    return count
+
+
+def _part(agents: Agents, first: Pointers, places: Places, bad: Places, draws: Draws) -> bool:
+    for k in range(bad.shape[0]):
+        place = bad[k]
+        done = _is_clean(agents, first, places, place)
+        for _ in range(_TRIES):
+            if done:
+                break
+            other = below(draws, agents.shape[0])
+            if agents[other] == agents[place]:
+                continue
+            _exchange(agents, first, places, place, other)
+            done = _is_clean(agents, first, places, place)
+            done = done and _is_clean(agents, first, places, other)
+            if not done:
+                _exchange(agents, first, places, place, other)
+    # Between two places of one agent nobody else can stand: one of those two is bad as well.
+    parted = True
+    for k in range(bad.shape[0]):
+        parted = parted and _is_clean(agents, first, places, bad[k])
+    return parted
+
+
+def _plant(agents: Agents, first: Pointers, places: Places, count: int, draws: Draws) -> None:
+    length = agents.shape[0]
     for _ in range(count):
         for _ in range(_TRIES):
-            e = below(draws, edges.shape[0])
-            c, a = edges[e, 0], edges[e, 1]
-            outgoing = out_ptr[a + 1] - out_ptr[a]
-            if c == a or outgoing == 0 or outgoing + incoming[a] < 4:
+            place = below(draws, length)
+            agent = agents[place]
+            beside, after = (place + 1) % length, (place + 2) % length
+            moved = agents[beside]
+            many = first[agent + 1] - first[agent]
+            if many < 2 or moved == agents[after] or _meetings(agents, first, places, agent, agent):
                 continue
-            f = out_ptr[a] + below(draws, outgoing)
-            d = edges[f, 1]
-            if d in (a, c) or _meets(out_ptr, edges, a, a) or _meets(out_ptr, edges, c, d):
+            other = places[first[agent] + below(draws, many)]
+            if other in (place, after):
                 continue
-            edges[e, 1], edges[f, 1] = d, a
-            break
+            _exchange(agents, first, places, beside, other)
+            once = _meetings(agents, first, places, agent, agents[after]) == 1
+            if once and _is_clean(agents, first, places, other):
+                break
+            _exchange(agents, first, places, beside, other)
 
 
-def connect(out_ptr: Pointers, edges: Edges, draws: Draws) -> None:
-    """Join every component that has edges to the largest one; degrees stay as they are.
-
-    One row of the component swaps its target with one row of the largest. Where all degrees are
-    even no edge is a bridge, so either side stays whole without its row and the two new rows
-    join them: one pass is enough.
-    """
-    agents = out_ptr.shape[0] - 1
-    parent = np.arange(agents).astype(np.int32)
-    for e in range(edges.shape[0]):
-        a, b = _root(parent, edges[e, 0]), _root(parent, edges[e, 1])
-        if a != b:
-            parent[max(a, b)] = min(a, b)
-    size = np.zeros(agents, np.int32)
-    for agent in range(agents):
-        size[_root(parent, agent)] += 1
-    giant = int(np.argmax(size))
-    for e in range(edges.shape[0]):
-        a, b = edges[e, 0], edges[e, 1]
-        if a == b or _root(parent, a) == _root(parent, giant):
-            continue
-        for _ in range(_TRIES):
-            f = below(draws, edges.shape[0])
-            c, d = edges[f, 0], edges[f, 1]
-            if c == d or _root(parent, c) != _root(parent, giant):
-                continue
-            edges[e, 1], edges[f, 1] = d, b
-            parent[_root(parent, a)] = _root(parent, giant)
-            break
+def _direct(agents: Agents, earliest: Places, out_ptr: Pointers, edges: Edges) -> None:
+    for place in range(agents.shape[0] - 1, -1, -1):
+        earliest[agents[place]] = place
+    a = agents[-1]
+    for place in range(agents.shape[0]):
+        b = agents[place]
+        out_ptr[(a if earliest[a] <= earliest[b] else b) + 1] += 1
+        a = b
+    for agent in range(out_ptr.shape[0] - 1):
+        out_ptr[agent + 1] += out_ptr[agent]
+    cursor = out_ptr[:-1].copy()
+    for place in range(agents.shape[0]):
+        b = agents[place]
+        source, target = (a, b) if earliest[a] <= earliest[b] else (b, a)
+        edges[cursor[source], 0], edges[cursor[source], 1] = source, target
+        cursor[source] += 1
+        a = b
 
 
-def sort_rows(out_ptr: Pointers, edges: Edges) -> None:
-    """Sort the targets of each source, by insertion: there are 73 at most, and 4 on average."""
+def _sort_rows(out_ptr: Pointers, edges: Edges) -> None:
+    """Sort the targets of each source, by insertion: there are 74 at most, and 4 on average."""
     for agent in range(out_ptr.shape[0] - 1):
         first = out_ptr[agent]
         for row in range(first + 1, out_ptr[agent + 1]):
@@ -154,30 +209,51 @@ def sort_rows(out_ptr: Pointers, edges: Edges) -> None:
             edges[at, 1] = target
 
 
-def _meets(out_ptr: Pointers, edges: Edges, source: int, target: int) -> bool:
-    """Whether the row source->target is there."""
-    for row in range(out_ptr[source], out_ptr[source + 1]):  # noqa: SIM110  (compiled)
-        if edges[row, 1] == target:
-            return True
-    return False
+def _is_clean(agents: Agents, first: Pointers, places: Places, place: int) -> bool:
+    """Whether the agent at a place meets both neighbours here only, and neither is itself."""
+    length = agents.shape[0]
+    agent = agents[place]
+    for step in (1, length - 1):
+        other = agents[(place + step) % length]
+        if other == agent or _meetings(agents, first, places, agent, other) != 1:
+            return False
+    return True
 
 
-def _root(parent: NDArray[np.int32], agent: Any) -> Any:
-    """The component's first agent, halving the path on the way."""
-    while parent[agent] != agent:
-        parent[agent] = parent[parent[agent]]
-        agent = parent[agent]
-    return agent
+def _meetings(agents: Agents, first: Pointers, places: Places, agent: Any, other: Any) -> int:
+    """How often an agent has another beside it; twice for each self-loop where they are one."""
+    length = agents.shape[0]
+    count = 0
+    for k in range(first[agent], first[agent + 1]):
+        for step in (1, length - 1):
+            count += agents[(places[k] + step) % length] == other
+    return count
+
+
+def _exchange(agents: Agents, first: Pointers, places: Places, one: int, two: int) -> None:
+    """Exchange the agents at two places, who must differ."""
+    a, b = agents[one], agents[two]
+    for k in range(first[a], first[a + 1]):
+        if places[k] == one:
+            places[k] = two
+            break
+    for k in range(first[b], first[b + 1]):
+        if places[k] == two:
+            places[k] = one
+            break
+    agents[one], agents[two] = b, a
 
 
 # numba has no annotations: as a call after the definition, the checker still sees the types.
 if not TYPE_CHECKING:
     below = njit(cache=True)(below)
-    _root = njit(cache=True)(_root)
-    _meets = njit(cache=True)(_meets)
     shuffle = njit(cache=True)(shuffle)
-    join_stubs = njit(cache=True)(join_stubs)
-    repair = njit(cache=True)(repair)
-    plant_self_loops = njit(cache=True)(plant_self_loops)
-    connect = njit(cache=True)(connect)
-    sort_rows = njit(cache=True)(sort_rows)
+    _locate = njit(cache=True)(_locate)
+    _meetings = njit(cache=True)(_meetings)
+    _is_clean = njit(cache=True)(_is_clean)
+    _exchange = njit(cache=True)(_exchange)
+    _bad_places = njit(cache=True)(_bad_places)
+    _part = njit(cache=True)(_part)
+    _plant = njit(cache=True)(_plant)
+    _direct = njit(cache=True)(_direct)
+    _sort_rows = njit(cache=True)(_sort_rows)

@@ -1,7 +1,7 @@
 """The covid model as an env: each week, close the schools or not, and ask for some isolation."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,15 @@ from torch import Tensor
 from hotloop.errors import SettingError
 from hotloop.models.covid import disease
 from hotloop.models.covid.model import POPULATION, CovidSettings, model
+from hotloop.populations import PopulationData
 from hotloop.populations.ages import SCHOOL_AGE
 from hotloop.sim.env import SimulationEnv, SimulationVectorEnv, Task
+from hotloop.sim.executor import LoadPopulation
 from hotloop.sim.state import State
 
 HALF_SEEN = 10.0  # infections or deaths per 1000 that an observation shows as 1/2
 DEFAULT_AGENTS, DEFAULT_DAYS, DEFAULT_WILLINGNESS = 5_000, 84, 0.6
+DEFAULT_R = 1.6  # with contacts both ways: half are infected without measures, isolation stops it
 
 
 @dataclass(frozen=True)
@@ -112,9 +115,12 @@ def covid_vector_env(
 ) -> SimulationVectorEnv:
     """`num_envs` epidemics to be contained, stepped in one batch.
 
-    population: as for `LoadPopulation`: a name, a number of agents, a folder, data.
-    covid: the disease; by default 12 weeks in a population that gives up 0.6 of its contacts where
-    isolation is asked for. settings: of `SimulationVectorEnv`, such as `autoreset_mode`, `device`.
+    population: as for `LoadPopulation`: a name, a number of agents, a folder, data. Data are taken
+    as they are; anything else is read with contacts both ways, so that there is an epidemic to
+    contain. Give a `LoadPopulation` for another reading.
+    covid: the disease; by default 12 weeks with R 1.6 in a population that gives up 0.6 of its
+    contacts where isolation is asked for. settings: of `SimulationVectorEnv`, such as
+    `autoreset_mode`, `device`.
 
     Raises: as `SimulationVectorEnv`.
     """
@@ -122,7 +128,7 @@ def covid_vector_env(
         model(covid or _disease()),
         ClosureTask(task),
         num_envs,
-        population=population,
+        population=_contacts(population),
         **settings,
     )
 
@@ -139,12 +145,20 @@ def covid_env(
     Raises: as `SimulationEnv`.
     """
     return SimulationEnv(
-        model(covid or _disease()), ClosureTask(task), population=population, **settings
+        model(covid or _disease()), ClosureTask(task), population=_contacts(population), **settings
     )
 
 
+def _contacts(population: Any) -> Any:
+    if isinstance(population, LoadPopulation | PopulationData):
+        return population
+    return LoadPopulation(population, both_ways=True)
+
+
 def _disease() -> CovidSettings:
-    return replace(CovidSettings(), num_steps=DEFAULT_DAYS, willingness=DEFAULT_WILLINGNESS)
+    return CovidSettings(
+        num_steps=DEFAULT_DAYS, r_by_week=(DEFAULT_R,), willingness=DEFAULT_WILLINGNESS
+    )
 
 
 def _stage_counts(stage: Tensor) -> Tensor:
