@@ -94,10 +94,10 @@ def totals(model, path, change) -> np.ndarray:
     return runner.state[path].double().numpy().reshape(2_000, -1).sum(1)
 
 
-def means_of_gradients(model, path, calls=(STEPS,)) -> tuple[np.ndarray, np.ndarray]:
+def means_of_gradients(model, path, calls=(STEPS,), **kwargs) -> tuple[np.ndarray, np.ndarray]:
     found = []
     for seed in range(0, 20_000, 2_000):
-        runner = run_of(model, seed)
+        runner = run_of(model, seed, **kwargs)
         for value in runner.parameters():
             value.requires_grad_()
         for steps in calls:
@@ -144,11 +144,22 @@ def test_values_are_those_of_a_run_without_a_gradient() -> None:
 
 
 def test_noise_that_torch_differentiates_keeps_its_gradient_beside_the_decisions() -> None:
-    found, error = means_of_gradients(earners(), WEALTH, (2, STEPS - 2))
+    found, error = means_of_gradients(earners(), WEALTH, (2, STEPS - 2), gradient="score")
     # Of five agents in six steps: scale times the noise's mean, and luck itself.
     exact = np.array([0.2 * 5 * STEPS, 5.0 * STEPS])
     assert (np.abs(found - exact) < 4 * error + 1e-3).all()
     assert error[0] < 0.1
+
+
+def test_a_value_with_a_gradient_of_torchs_keeps_it_and_says_what_is_left_out() -> None:
+    runner = run_of(earners(), 0, 4)
+    for value in runner.parameters():
+        value.requires_grad_()
+    with pytest.warns(UserWarning, match="gradient='score' adds"):
+        runner.step(1)
+    runner.step(1)
+    runner.state[WEALTH].sum().backward()
+    assert [value.grad is None for value in runner.parameters()] == [False, True]
 
 
 def test_a_single_run_is_told_that_it_needs_others() -> None:

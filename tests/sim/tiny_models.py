@@ -29,7 +29,7 @@ class Infect(Substep):
         weeks = self.parameter("weeks").reshape(-1)
         today = weeks.index_select(0, (state.step_index // 7).clamp(max=len(weeks) - 1).view(1))
         risk = self.parameter("beta") * today * action["pressure"]
-        newly = (state[STAGE] == 0) & (state.uniform(0, "people") < risk)
+        newly = (state[STAGE] == 0) & (state.uniform(0, "people") < risk.detach())
         # Straight through: the draw decides, the risk carries the gradient.
         soft = newly + ((risk - risk.detach()) if risk.requires_grad else 0)
         return {STAGE: torch.where(newly, 1, state[STAGE]), CASES: soft.sum(-1)}

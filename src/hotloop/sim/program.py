@@ -6,7 +6,7 @@ same faster, in place, on the same columns.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -74,3 +74,6 @@ class Differentiator(Protocol):
 
         Shapes: (steps,) or (R, steps), the numbers that the series holds.
         """
+
+    def facts(self) -> Mapping[str, Any]:
+        """What performance figures say of it, as gradient_<name>: which estimator, and why."""

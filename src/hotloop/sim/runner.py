@@ -87,7 +87,7 @@ class Runner:
         self._parts = parts = Parts(state, self.substeps, self.settings)
         make = self.model.gradient if self.settings.gradient is not False else None
         self._span = Span(state, make(parts) if make is not None else None)
-        self._scores = Scores(state)
+        self._scores = Scores(state, to_all=self.settings.gradient == "score")
         kind: StageKind = "gpu" if self.settings.device.type == "cuda" else "cpu"
         self._stages = [
             stage(s.name, partial(self._substep, i), kind=kind, effect="stateful")
@@ -268,7 +268,10 @@ class Runner:
     def get_performance_stats(self) -> dict[str, Any]:
         """What it has done since it was made: a flat dict, see `hotloop.sim.stats.report`."""
         recorder = self._recorder if self._state is not None else None
-        return report(self._stats, self._traffic, self.settings, self.program, recorder)
+        found = report(self._stats, self._traffic, self.settings, self.program, recorder)
+        differentiator = None if self._state is None else self._span.differentiator
+        facts = {} if differentiator is None else differentiator.facts()
+        return found | {f"gradient_{name}": value for name, value in facts.items()}
 
     def get_state(self) -> dict[str, Any]:
         """A copy of all that steps change, for `set_state`; parameters are not part of it."""
@@ -363,10 +366,10 @@ class Runner:
                     "leave it out"
                 )
         gradient = self.settings.gradient
-        if self.model.gradient is None and gradient not in (True, False, "auto"):
+        if self.model.gradient is None and gradient not in (True, False, "auto", "score"):
             raise SettingError(
                 f"gradient={gradient!r}: model {self.model.name!r} has no estimators of its own: "
-                "expected True, False or 'auto'"
+                "expected True, False, 'auto' or 'score'"
             )
 
     # --- between steps -------------------------------------------------------------------------

@@ -10,9 +10,12 @@ whatever b, as long as it does not depend on the run's own draws. Here b is the 
 replicates, so that a run counts for how it differs from them. The estimate has no bias and much
 noise: it grows with the number of decisions, and falls with the number of replicates.
 What a record keeps of columns between these steps has torch's own gradient only.
+A value that torch gives a gradient, such as that of a model which puts a chance in the place of its
+decision on the way back, keeps that one and gets no other, unless gradient="score" asks for both.
 Source: Williams 1992; leave-one-out baselines, Kool, van Hoof and Welling 2019.
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -32,10 +35,14 @@ _SAME_DRAWS = {Tensor.to, Tensor.float, Tensor.double, Tensor.detach, Tensor.clo
 
 
 class Scores:
-    """The decisions of a span of steps, and the gradient that they give to what came of them."""
+    """The decisions of a span of steps, and the gradient that they give to what came of them.
 
-    def __init__(self, state: State) -> None:
-        self._state = state
+    to_all: also to values that have a gradient without them.
+    """
+
+    def __init__(self, state: State, *, to_all: bool) -> None:
+        self._state, self._to_all = state, to_all
+        self._warned = False
         self._first: int | None = None
         self._by_step: dict[int, Tensor] = {}
         self._inner: dict[str, tuple[Tensor, Tensor]] = {}  # by path: without scores, and with
@@ -65,21 +72,47 @@ class Scores:
         if not self._by_step:
             return
         done = self._state.step
+        ready = {
+            path: slot
+            for path, slot in self._state.slots.items()
+            if slot.is_written and slot.home.is_floating_point()
+        }
+        own = [path for path, slot in ready.items() if slot.now.requires_grad]
+        self._refuse_single_run(own)
+        if own and not self._to_all:
+            self._warn_of(own[0])
+            ready = {path: slot for path, slot in ready.items() if path not in own}
         none = torch.zeros_like(next(iter(self._by_step.values())))
         steps = [self._by_step.get(step, none) for step in range(first, done)]
         until = torch.stack(steps, -1).cumsum(-1)  # (R, steps)
-        for path, slot in self._state.slots.items():
-            if not slot.is_written or not slot.home.is_floating_point():
-                continue
+        for path, slot in ready.items():
             inner = slot.now
             if slot.is_series:
-                span = slice(first, done)
-                parts = inner[..., :first], inner[..., span], inner[..., done:]
+                parts = inner[..., :first], inner[..., first:done], inner[..., done:]
                 outer = torch.cat((parts[0], _scored(parts[1], until), parts[2]), -1)
             else:
                 outer = _scored(inner, until[:, -1].reshape(-1, *[1] * (inner.dim() - 1)))
             slot.now = outer
             self._inner[path] = (inner, outer)
+
+    def _refuse_single_run(self, own: list[str]) -> None:
+        if (self._state.replicates or 1) > 1 or (own and not self._to_all):
+            return
+        raise SettingError(
+            "draws were compared with a chance that requires a gradient, which comes from how "
+            "replicates differ, and there is one run: give replicates=2 or more (hundreds for "
+            "little noise), or gradient=False"
+        )
+
+    def _warn_of(self, path: str) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{path!r} has a gradient of torch's, and draws were compared with a chance that "
+                "requires one, of which it knows nothing: gradient='score' adds what these "
+                "decisions lead to; detach the chance to say that they have no gradient",
+                stacklevel=6,
+            )
 
     def end(self) -> None:
         """What comes next is another span, or has no gradient."""
@@ -96,15 +129,9 @@ class Scores:
     def decided(self, below: Tensor, chance: Tensor) -> None:
         """Note decisions: where the draw was below its chance, and where not; (R, ...) each."""
         state = self._state
-        if (state.replicates or 1) < 2:
-            raise SettingError(
-                f"substep {state.substep!r} compares draws with a chance that requires a gradient, "
-                "which comes from how replicates differ: give replicates=2 or more (hundreds for "
-                "little noise), or gradient=False"
-            )
         chance = chance.clamp(0.0, 1.0).expand(below.shape)
         taken = torch.log(torch.where(below, chance, 1.0 - chance))
-        by_run = taken.reshape(len(below), -1).to(torch.float64).sum(-1)
+        by_run = taken.reshape(state.replicates or 1, -1).to(torch.float64).sum(-1)
         before = self._by_step.get(state.step)
         self._by_step[state.step] = by_run if before is None else before + by_run
 

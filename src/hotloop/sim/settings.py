@@ -36,8 +36,8 @@ class Settings:
     precision: Literal["double", "mixed"] = "double"
     """Number format of a model's arithmetic; "mixed" is a model's own faster, rougher choice."""
     gradient: str | bool = "auto"
-    """Estimator through random events, by the model's name for it; False: none, True and "auto":
-    the model's own choice, taken where a parameter requires a gradient."""
+    """Estimator through random events, by the model's name for it, or "score"; False: none, True
+    and "auto": the model's own choice, taken where a parameter requires a gradient."""
 
     def asked(self) -> dict[str, object]:
         """The settings that ask for a faster way, which is refused where nothing goes it."""

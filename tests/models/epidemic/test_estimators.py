@@ -20,10 +20,11 @@ from hotloop.models.epidemic.gradient import (
     attach,
     default_estimator,
     estimator,
+    short_loops,
     simulate,
 )
 from hotloop.models.epidemic.gradient.message_passing import leaving
-from hotloop.sim.network import PeriodicNetwork
+from hotloop.sim.network import Network, PeriodicNetwork
 from support.spreads import (
     exact_controls,
     exact_courses,
@@ -214,9 +215,43 @@ def test_unknown_names_are_told_their_nearest() -> None:
     assert estimator(given) is given
 
 
-def test_the_default_depends_on_whether_contacts_go_both_ways() -> None:
-    assert KNOT.both_ways == 2 / 8
+def clustered(size: int = 1_800, group: int = 9) -> SpreadStart:
+    """Everybody in a group of nine is joined to everybody in it, one way."""
+    rng = np.random.default_rng(0)
+    a, b = np.triu_indices(group, 1)
+    begins = np.arange(0, size, group)[:, None]
+    edges = np.stack([(begins + a).ravel(), (begins + b).ravel()], 1)
+    edges = rng.permuted(edges, axis=1)
+    start = town(size, 100, 20)
+    return replace(start, network=Network.from_edges(size, edges))
+
+
+def squares(size: int = 2_000) -> SpreadStart:
+    """Groups of five join groups of five: no triangles, many squares."""
+    begins = np.arange(0, size, 10)[:, None]
+    a, b = (x.ravel() for x in np.meshgrid(np.arange(5), np.arange(5, 10)))
+    edges = np.stack([(begins + a).ravel(), (begins + b).ravel()], 1)
+    return replace(town(size, 100, 20), network=Network.from_edges(size, edges))
+
+
+def test_short_loops_are_counted_in_any_direction() -> None:
+    loops = short_loops(clustered().network)
+    assert loops.back == 0
+    assert loops.two == pytest.approx(7, rel=0.05)  # neighbours in common, of nine
+    assert loops.three == pytest.approx(42, rel=0.05)
+    loops = short_loops(squares().network)
+    assert loops[:2] == (0, 0)
+    assert loops.three == pytest.approx(16, rel=0.05)
+    both = np.concatenate([np.stack([np.arange(99), np.arange(1, 100)], 1)] * 2)
+    both[99:] = both[99:, ::-1]
+    assert short_loops(Network.from_edges(100, both)) == (1, 0, 0)
+    assert short_loops(Network.from_edges(5, np.zeros((0, 2), np.int32))) == (0, 0, 0)
+
+
+def test_the_default_depends_on_short_loops() -> None:
     assert default_estimator(KNOT).name == "flips"
+    assert default_estimator(clustered()).name == "flips"
+    assert default_estimator(squares()).name == "flips"
     assert default_estimator(town(2_000, 8_000, 40)).name == "message_passing"
 
 

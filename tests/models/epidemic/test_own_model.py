@@ -89,6 +89,9 @@ def test_counts_have_a_gradient() -> None:
     (runner.state[CASES].sum() + runner.state[DEATHS].sum()).backward()
     assert (rate.grad > 0).all()
     assert mortality.grad > 0
+    stats = runner.get_performance_stats()
+    assert stats["gradient_estimator"] == "message_passing"
+    assert stats["gradient_loops_back"] < 0.05
 
 
 def missed(cases: torch.Tensor, deaths: torch.Tensor) -> torch.Tensor:

@@ -64,7 +64,7 @@ class QuirkyTransmission(Transmission):
         """A decision, of which isolation takes a part."""
         stage, since = state[self.stage], state[self.infected_time]
         chance = action["chance"]
-        decision = (stage == 0) & (state.uniform(INFECTION, self.population) < chance)
+        decision = (stage == 0) & (state.uniform(INFECTION, self.population) < chance.detach())
         part = torch.ones_like(stage)
         if self.isolating and self.willing:
             part = part - state[self.isolating].unsqueeze(-1).float() * state[self.willing]

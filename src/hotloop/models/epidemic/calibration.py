@@ -17,7 +17,6 @@ import torch
 
 from hotloop.errors import SettingError, ShapeError, expect_positive
 from hotloop.models.epidemic.gradient import (
-    MOST_BOTH_WAYS,
     Estimator,
     Inputs,
     Runs,
@@ -27,6 +26,8 @@ from hotloop.models.epidemic.gradient import (
     default_estimator,
     estimator,
     expected_curves,
+    has_short_loops,
+    short_loops,
     simulate,
 )
 from hotloop.models.epidemic.gradient.differentiator import spread_start
@@ -60,7 +61,7 @@ class CalibrationSettings:
     """Runs whose mean was observed; 1 for what happened once."""
     seed: int = 0
     estimator: str | Estimator = "auto"
-    """By name, or "auto": message passing, or flips where contacts go both ways."""
+    """By name, or "auto": message passing, or flips where the network has short loops."""
 
     def __post_init__(self) -> None:
         for name in (
@@ -312,10 +313,12 @@ def _described(
     curves = np.concatenate([runs.infected, runs.deaths], axis=1) if with_deaths else runs.infected
     error, notes = _standard_errors(problem, curves.astype(np.float64), settings, with_deaths)
     weeks = len(problem.rate)
-    if problem.start.both_ways > MOST_BOTH_WAYS:
+    if has_short_loops(problem.start):
+        loops = short_loops(problem.start.network)
         notes.append(
-            f"{100 * problem.start.both_ways:.0f}% of the contacts go both ways: the expected "
-            "model overstates how far they carry an infection, so the intervals are too narrow"
+            f"{100 * loops.back:.0f}% of the contacts go both ways, and their ends have "
+            f"{loops.two:.2g} neighbours in common: the expected model, which knows no loops, "
+            "misjudges how far an infection is carried, so the intervals may be too narrow"
         )
     # On the scales on which no bound is near: log for rates, logit for the mortality.
     spread = np.exp(Z95 * np.minimum(error[:weeks] / problem.rate, 300.0))

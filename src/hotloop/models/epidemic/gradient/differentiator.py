@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hotloop.errors import SettingError
-from hotloop.models.epidemic.gradient import default_estimator, estimator
+from hotloop.models.epidemic.gradient import default_estimator, estimator, short_loops
 from hotloop.models.epidemic.gradient.attach import Estimator, Inputs, attach, with_gradient
 from hotloop.models.epidemic.gradient.problem import (
     Gradient,
@@ -180,6 +180,14 @@ class SpreadDifferentiator:
         if len(runs) > 1:
             pairs = [(torch.stack([p[0] for p in pairs]), torch.stack([p[1] for p in pairs]))]
         return dict(zip((self._transmission.daily, self._progression.daily), pairs[0], strict=True))
+
+    def facts(self) -> Mapping[str, Any]:
+        """The estimator that was used last, and the short loops that it was chosen by."""
+        if self._first is None:
+            return {}
+        loops = short_loops(self._first.network)._asdict()
+        name = (self._named or default_estimator(self._first)).name
+        return {"estimator": name, **{f"loops_{key}": value for key, value in loops.items()}}
 
     def expected_loss(self, loss: Loss, flips: Flips) -> Tensor:
         """The mean over the runs of a loss of each run's counts, with the gradient of E[loss].

@@ -127,20 +127,6 @@ def build_layout(start: "SpreadStart") -> Layout:
 
 
 @njit(cache=True)
-def both_ways(out_ptr: Array, out_dst: Array) -> int:
-    """How many edges have an opposite; by bisection, because rows ascend."""
-    count = 0
-    for src in range(len(out_ptr) - 1):
-        for e in range(out_ptr[src], out_ptr[src + 1]):
-            dst = out_dst[e]
-            row = out_dst[out_ptr[dst] : out_ptr[dst + 1]]
-            place = np.searchsorted(row, src)
-            if dst != src and place < len(row) and row[place] == src:
-                count += 1
-    return count
-
-
-@njit(cache=True)
 def _reached(seeds: Array, free: Array, out_ptr: Array, out_dst: Array) -> Array:
     """(N,) bool: free, and at the end of a chain of free agents from one of the seeds."""
     reached = np.zeros(len(free), np.bool_)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from hotloop.errors import SettingError, ShapeError
-from hotloop.models.epidemic.gradient.layout import Layout, both_ways, build_layout
+from hotloop.models.epidemic.gradient.layout import Layout, build_layout
 from hotloop.models.epidemic.program import SpreadColumns, SpreadProgram
 from hotloop.models.epidemic.spread import Spread, SpreadInputs
 from hotloop.sim.network import Network
@@ -67,12 +67,6 @@ class SpreadStart:
     def layout(self) -> Layout:
         """The network as the gradients read it."""
         return build_layout(self)
-
-    @cached_property
-    def both_ways(self) -> float:
-        """The share of edges whose opposite exists, too; self-loops are not counted."""
-        opposite = both_ways(self.network.out_ptr, self.network.out_dst)
-        return opposite / max(self.network.num_edges, 1)
 
     @cached_property
     def willingness(self) -> Array:
