@@ -22,18 +22,18 @@ from numba import njit
 from hotloop.errors import expect_positive
 from hotloop.models.epidemic.gradient.kernels import (
     BLOCK,
-    Pairs,
+    Senders,
     Tables,
     send_seeds,
-    values,
     weighted_sum,
 )
 from hotloop.models.epidemic.gradient.message_passing import (
     from_kinds,
     leaving,
-    make_pairs,
+    make_senders,
     make_tables,
 )
+from hotloop.models.epidemic.gradient.pairs import Pairs
 from hotloop.models.epidemic.gradient.problem import Gradient, SpreadProblem
 
 Array = np.ndarray[Any, Any]
@@ -85,49 +85,66 @@ class ExpectedModel:
     def vjp(self, problem: SpreadProblem, infected: Array, deaths: Array) -> Gradient:
         """See `Estimator`; cotangents of several runs are added up."""
         weight, death_weight = (given.sum(0) for given in problem.cotangents(infected, deaths))
-        pairs = make_pairs(problem)
+        senders, pairs = make_senders(problem), problem.start.pairs
         tables = make_tables(problem, weight, death_weight)
         span, steps = problem.start.layout.span, problem.steps
         every = self.checkpoint_every or max(1, round(math.sqrt(steps * span / 2)))
-        daily, state = np.zeros(steps), _begin(pairs, span)
+        daily, state = np.zeros(steps), _begin(senders, pairs, span)
         checkpoints = []
         for begin in range(0, steps, every):
             checkpoints.append(state.copy())
             _forward(
-                begin, min(begin + every, steps), pairs, tables, state, _kept(0, pairs, span), daily
+                begin,
+                min(begin + every, steps),
+                senders,
+                pairs,
+                tables,
+                state,
+                _kept(0, senders, pairs, span),
+                daily,
             )
-        carried = _adjoint(pairs, span)
+        carried = _adjoint(senders, pairs, span)
         by_seed, by_drop = np.zeros(tables.factor.shape), np.zeros(tables.drop.shape)
-        kept = _kept(min(every, steps), pairs, span)
+        kept = _kept(min(every, steps), senders, pairs, span)
         for begin in reversed(range(0, steps, every)):
             end = min(begin + every, steps)
-            _forward(begin, end, pairs, tables, checkpoints.pop(), kept, daily)
-            _backward(begin, end, pairs, tables, kept, *carried, by_seed, by_drop)
-        by_kind = by_seed + _by_factor(tables, pairs.sends, by_drop)
+            _forward(begin, end, senders, pairs, tables, checkpoints.pop(), kept, daily)
+            _backward(begin, end, senders, pairs, tables, kept, *carried, by_seed, by_drop)
+        by_kind = by_seed + _by_factor(tables, senders.sends, by_drop)
         return from_kinds(problem, by_kind, float(death_weight @ leaving(problem, daily)))
 
 
 def expected_curves(problem: SpreadProblem) -> Curves:
     """The expected model's counts of each step."""
     nothing = np.zeros(problem.steps)
-    pairs, span = make_pairs(problem), problem.start.layout.span
+    senders, pairs = make_senders(problem), problem.start.pairs
+    span = problem.start.layout.span
     daily, tables = np.zeros(problem.steps), make_tables(problem, nothing, nothing)
-    _forward(0, problem.steps, pairs, tables, _begin(pairs, span), _kept(0, pairs, span), daily)
+    _forward(
+        0,
+        problem.steps,
+        senders,
+        pairs,
+        tables,
+        _begin(senders, pairs, span),
+        _kept(0, senders, pairs, span),
+        daily,
+    )
     return Curves(daily, problem.mortality * leaving(problem, daily))
 
 
-def _begin(pairs: Pairs, span: int) -> _State:
+def _begin(senders: Senders, pairs: Pairs, span: int) -> _State:
     count = len(pairs.pair_agent)
     return _State(
         np.ones(count, np.float32),
-        pairs.free.astype(np.float32),
-        pairs.free.astype(np.float32),
+        senders.free.astype(np.float32),
+        senders.free.astype(np.float32),
         np.zeros((span + 1, count), np.float32),
     )
 
 
-def _kept(steps: int, pairs: Pairs, span: int) -> _Kept:
-    size, count = len(pairs.kind), len(pairs.pair_agent)
+def _kept(steps: int, senders: Senders, pairs: Pairs, span: int) -> _Kept:
+    size, count = len(senders.kind), len(pairs.pair_agent)
     return _Kept(
         np.empty((steps, count), np.float32),
         np.empty((steps, size), np.float32),
@@ -135,19 +152,26 @@ def _kept(steps: int, pairs: Pairs, span: int) -> _Kept:
     )
 
 
-def _adjoint(pairs: Pairs, span: int) -> tuple[Array, Array, Array]:
+def _adjoint(senders: Senders, pairs: Pairs, span: int) -> tuple[Array, Array, Array]:
     """Of the thetas from a step on, of the hazards from a step on, of x one step later."""
-    size, count = len(pairs.kind), len(pairs.pair_agent)
+    size, count = len(senders.kind), len(pairs.pair_agent)
     later = np.zeros((span + 1, count), np.float32)
     return later, np.zeros(size, np.float32), np.zeros(size, np.float32)
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
 def _forward(
-    begin: int, end: int, pairs: Pairs, tables: Tables, state: _State, kept: _Kept, daily: Array
+    begin: int,
+    end: int,
+    senders: Senders,
+    pairs: Pairs,
+    tables: Tables,
+    state: _State,
+    kept: _Kept,
+    daily: Array,
 ) -> None:
     """Steps begin to end of the model, in place; kept if there is room."""
-    span, size = tables.drop.shape[2] - 1, len(pairs.kind)
+    span, size = tables.drop.shape[2] - 1, len(senders.kind)
     pressure, touched = np.zeros(size), np.empty(size, np.int32)
     keep = len(kept.theta) > 0
     if keep:
@@ -157,10 +181,10 @@ def _forward(
     fresh, block = np.empty(size, np.float32), np.empty(BLOCK, np.float32)
     weights = np.zeros(span + 1, np.float32)
     for step in range(begin, end):
-        reached = send_seeds(step, pairs, pressure, touched, 0)
+        reached = send_seeds(step, senders, pressure, touched, 0)
         for n in range(reached):
             agent = touched[n]
-            hazard = tables.factor[step, pairs.kind[agent]] * pressure[agent]
+            hazard = tables.factor[step, senders.kind[agent]] * pressure[agent]
             state.alone[agent] *= np.float32(math.exp(-hazard))
             pressure[agent] = 0.0
         days = min(span, step)
@@ -194,25 +218,25 @@ def _forward(
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
 def _backward(
-    begin: int, end: int, pairs: Pairs, tables: Tables, kept: _Kept, later: Array, worth: Array,
-    after: Array, by_seed: Array, by_drop: Array,
+    begin: int, end: int, senders: Senders, pairs: Pairs, tables: Tables, kept: _Kept,
+    later: Array, worth: Array, after: Array, by_seed: Array, by_drop: Array,
 ) -> None:  # fmt: skip
     """Steps end to begin of the adjoint, in place."""
-    span, size = tables.drop.shape[2] - 1, len(pairs.kind)
+    span, size = tables.drop.shape[2] - 1, len(senders.kind)
     pressure, touched = np.zeros(size), np.empty(size, np.int32)
     now, wanted = np.empty(size, np.float32), np.empty(size, np.float32)
     block = np.empty(BLOCK, np.float32)
     for step in range(end - 1, begin - 1, -1):
-        values(step, pairs, tables, later, block, now)
+        _values(step, pairs, tables, later, block, now)
         escape, theta = kept.escape[step - begin], kept.theta[step - begin]
         for agent in range(size):
             wanted[agent] = (after[agent] - now[agent]) * escape[agent]
             worth[agent] -= wanted[agent]
             after[agent] = now[agent]
-        reached = send_seeds(step, pairs, pressure, touched, 0)
+        reached = send_seeds(step, senders, pressure, touched, 0)
         for n in range(reached):
             agent = touched[n]
-            by_seed[step, pairs.kind[agent]] += pressure[agent] * worth[agent]
+            by_seed[step, senders.kind[agent]] += pressure[agent] * worth[agent]
             pressure[agent] = 0.0
         row, following = later[(step + 1) % (span + 1)], later[(step + 2) % (span + 1)]
         for pair in range(len(row)):
@@ -223,9 +247,32 @@ def _backward(
         for kind in range(len(pairs.kind_ptr) - 1):
             first, last = pairs.kind_ptr[kind], pairs.kind_ptr[kind + 1]
             for day in range(1, min(span, step) + 1):
-                if pairs.sends[day] > 0.0:
+                if senders.sends[day] > 0.0:
                     sent = kept.infected[span + step - day - begin]
                     by_drop[kind, step - day, day] -= _dot(row, sent, first, last)
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _values(
+    step: int, pairs: Pairs, tables: Tables, later: Array, block: Array, out: Array
+) -> None:
+    """What an infection of each agent at `step` is worth, into out (N,) float32.
+
+    value(t) - sum over pairs and d of (theta(d - 1) - theta(d)) * later(t + d + 1), where later(s)
+    is the adjoint of all thetas from s on, in row s mod (L + 1).
+    """
+    steps, span = tables.drop.shape[1], tables.drop.shape[2] - 1
+    out[:] = tables.value[step]
+    days, pair_agent = min(span, steps - 1 - step), pairs.pair_agent
+    if days < 1:
+        return
+    for kind in range(len(pairs.kind_ptr) - 1):
+        drop = tables.drop[kind, step]
+        for begin in range(pairs.kind_ptr[kind], pairs.kind_ptr[kind + 1], BLOCK):
+            end = min(begin + BLOCK, pairs.kind_ptr[kind + 1])
+            weighted_sum(drop, days, step + 1, 1, later[:, begin:end], block[: end - begin])
+            for n in range(np.uint64(end - begin)):
+                out[np.uint32(pair_agent[np.uint64(begin) + n])] -= block[n]
 
 
 @njit(nogil=True, cache=True, fastmath={"contract", "reassoc"})

@@ -1,6 +1,6 @@
 """What the gradients by message passing compile: tables of transmission, and their adjoint.
 
-Written per pair (see Layout). With f_k(t) the factor of kind k at step t and H_k(tau, d) =
+With f_k(t) the factor of kind k at step t and H_k(tau, d) =
 sum over d' <= d of f_k(tau + d') sends[d'], a sender infected at tau has not reached a receiver of
 kind k after d steps with probability theta_k(tau, d) = exp(-H_k(tau, d)).
 """
@@ -16,19 +16,11 @@ Array = np.ndarray[Any, Any]
 BLOCK = 2048
 
 
-class Pairs(NamedTuple):
-    """The arrays of Layout that kernels read."""
+class Senders(NamedTuple):
+    """The arrays of Layout and network that tell who sends."""
 
     kind: Array
     free: Array
-    pair_agent: Array
-    kind_ptr: Array
-    pair_ptr: Array
-    pair_dst: Array
-    own_ptr: Array
-    own_pair: Array
-    in_ptr: Array
-    in_pair: Array
     sends: Array
     seed_agent: Array
     seed_row: Array
@@ -68,64 +60,43 @@ def theta_table(factor: Array, sends: Array) -> tuple[Array, Array]:
 
 
 @njit(nogil=True, cache=True)
-def send_seeds(step: int, pairs: Pairs, pressure: Array, touched: Array, reached: int) -> int:
+def send_seeds(step: int, senders: Senders, pressure: Array, touched: Array, reached: int) -> int:
     """Add what those active at the start send at a step. Returns: how many are touched."""
-    if step >= pairs.seed_sends.shape[1]:
+    if step >= senders.seed_sends.shape[1]:
         return reached
-    for n in range(len(pairs.seed_agent)):
-        weight = pairs.seed_sends[pairs.seed_row[n], step]
+    for n in range(len(senders.seed_agent)):
+        weight = senders.seed_sends[senders.seed_row[n], step]
         if weight > 0.0:
-            reached = _send(pairs.seed_agent[n], weight, pairs, pressure, touched, reached)
+            reached = _send(senders.seed_agent[n], weight, senders, pressure, touched, reached)
     return reached
 
 
 @njit(nogil=True, cache=True)
 def send_infected(
-    step: int, order: Array, order_ptr: Array, pairs: Pairs, pressure: Array, touched: Array,
+    step: int, order: Array, order_ptr: Array, senders: Senders, pressure: Array, touched: Array,
     reached: int,
 ) -> int:  # fmt: skip
     """Add what those infected in the run send at a step. Returns: how many are touched."""
-    for day in range(1, min(len(pairs.sends) - 1, step) + 1):
-        weight = pairs.sends[day]
+    for day in range(1, min(len(senders.sends) - 1, step) + 1):
+        weight = senders.sends[day]
         if weight > 0.0:
             for n in range(order_ptr[step - day], order_ptr[step - day + 1]):
-                reached = _send(order[n], weight, pairs, pressure, touched, reached)
+                reached = _send(order[n], weight, senders, pressure, touched, reached)
     return reached
 
 
 @njit(nogil=True, cache=True, inline="always")
 def _send(
-    agent: int, weight: float, pairs: Pairs, pressure: Array, touched: Array, reached: int
+    agent: int, weight: float, senders: Senders, pressure: Array, touched: Array, reached: int
 ) -> int:
-    for e in range(pairs.out_ptr[agent], pairs.out_ptr[agent + 1]):
-        receiver = pairs.out_dst[e]
-        if pairs.free[receiver] and receiver != agent:
+    for e in range(senders.out_ptr[agent], senders.out_ptr[agent + 1]):
+        receiver = senders.out_dst[e]
+        if senders.free[receiver] and receiver != agent:
             if pressure[receiver] == 0.0:
                 touched[reached] = receiver
                 reached += 1
             pressure[receiver] += weight
     return reached
-
-
-@njit(nogil=True, cache=True, fastmath={"contract"})
-def values(step: int, pairs: Pairs, tables: Tables, later: Array, block: Array, out: Array) -> None:
-    """What an infection of each agent at `step` is worth, into out (N,) float32.
-
-    value(t) - sum over pairs and d of (theta(d - 1) - theta(d)) * later(t + d + 1), where later(s)
-    is the adjoint of all thetas from s on, in row s mod (L + 1).
-    """
-    steps, span = tables.drop.shape[1], tables.drop.shape[2] - 1
-    out[:] = tables.value[step]
-    days, pair_agent = min(span, steps - 1 - step), pairs.pair_agent
-    if days < 1:
-        return
-    for kind in range(len(pairs.kind_ptr) - 1):
-        drop = tables.drop[kind, step]
-        for begin in range(pairs.kind_ptr[kind], pairs.kind_ptr[kind + 1], BLOCK):
-            end = min(begin + BLOCK, pairs.kind_ptr[kind + 1])
-            weighted_sum(drop, days, step + 1, 1, later[:, begin:end], block[: end - begin])
-            for n in range(np.uint64(end - begin)):
-                out[np.uint32(pair_agent[np.uint64(begin) + n])] -= block[n]
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})

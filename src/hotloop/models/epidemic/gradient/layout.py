@@ -1,8 +1,7 @@
-"""The network as gradients read it: grouped by sender and kind of receiver, once for a start.
+"""What gradients know of a start before any parameter: kinds of agents, and who sends when.
 
 A sender's chance of not having reached a receiver depends on the receiver only through its factor,
-and there are few of those (four in the covid model). So gradients keep one number for each *pair*
-of a sender and a kind of receiver: about one for three edges.
+and there are few of those (four in the covid model): its *kind*.
 """
 
 from dataclasses import dataclass
@@ -24,15 +23,12 @@ ISOLATION_LEVELS = 8
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Pairs of a sender that can still be infected and a kind of receiver that still can, too.
+    """Kinds of agents, and what is sent by those who are infected and were active at the start.
 
     kind: (N,) uint8, K kinds; kind_group, kind_willing: (K,) a group of each, and how much of its
     contacts it gives up where isolation is asked for.
-    free: (N,) bool, susceptible at the start.
-    pair_agent: (P,) int32, by kind, then by number of receivers (loops of one length after
-    another are quick), then by agent; kind_ptr: (K + 1,) where each kind begins.
-    pair_ptr, pair_dst: the receivers of each pair. own_ptr, own_pair: the pairs of each sender.
-    in_ptr, in_pair: the pairs that reach an agent.
+    free: (N,) bool, susceptible at the start; reached: (N,) bool, those of them at the end of a
+    chain of infections from who is active at the start: nobody else can be infected.
     sends: (L + 1,) float64, what an agent sends d steps after its infection; at L it leaves.
     seed_agent, seed_row: who is active at the start, and which row of seed_sends (rows, D) tells
     what it sends by step; in order of rows, which begin at seed_ptr (rows + 1,); seed_leaves: (S,)
@@ -43,14 +39,7 @@ class Layout:
     kind_group: Array
     kind_willing: Array
     free: Array
-    pair_agent: Array
-    kind_ptr: Array
-    pair_ptr: Array
-    pair_dst: Array
-    own_ptr: Array
-    own_pair: Array
-    in_ptr: Array
-    in_pair: Array
+    reached: Array
     sends: Array
     seed_agent: Array
     seed_row: Array
@@ -63,33 +52,13 @@ class Layout:
         """L: steps from an infection to leaving the last active stage."""
         return len(self.sends) - 1
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays."""
-        return sum(v.nbytes for v in vars(self).values() if isinstance(v, np.ndarray))
-
 
 def build_layout(start: "SpreadStart") -> Layout:
-    """Sort the edges of a start's network into pairs; O(E log E), once."""
+    """The layout of a start; O(E)."""
     kind, kind_group, kind_willing = _kinds(start)
     free = np.asarray(start.stage) == 0
-    network = start.network
-    src = np.repeat(np.arange(network.num_agents, dtype=np.int64), np.diff(network.out_ptr))
-    dst = network.out_dst
     seeds = np.flatnonzero((start.stage > 0) & (start.stage <= start.spread.num_active))
-    # Whoever no chain of infections reaches needs no value of being infected.
-    reached = _reached(seeds, free, network.out_ptr, network.out_dst)
-    kept = reached[src] & free[dst] & (src != dst)
-    src, dst = src[kept], dst[kept]
-    pair, pair_of = np.unique(kind[dst] * np.int64(network.num_agents) + src, return_inverse=True)
-    agent, pair_kind = pair % network.num_agents, pair // network.num_agents
-    counts = np.bincount(pair_of, minlength=len(pair))
-    order = np.lexsort((agent, counts, pair_kind))
-    place = np.empty(len(pair), np.int64)
-    place[order] = np.arange(len(pair))
-    edge_pair = place[pair_of]
-    by_pair = np.argsort(edge_pair, kind="stable")
-    by_dst = np.argsort(dst, kind="stable")
+    reached = _reached(seeds, free, start.network.out_ptr, start.network.out_dst)
     leaves = 1 + sum(start.spread.durations)
     sends = np.zeros(leaves + 1)
     sent, _ = _schedule(start.spread, 1, 0, 1 + start.spread.durations[0], 1)
@@ -108,16 +77,7 @@ def build_layout(start: "SpreadStart") -> Layout:
     ]
     days = start.spread.weights.shape[1]
     return Layout(
-        kind, kind_group, kind_willing, free,
-        agent[order].astype(np.int32),
-        np.searchsorted(pair_kind[order], np.arange(len(kind_group) + 1)),
-        np.concatenate([[0], np.cumsum(counts[order])]),
-        dst[by_pair].astype(np.int32),
-        np.concatenate([[0], np.cumsum(np.bincount(agent, minlength=network.num_agents))]),
-        np.argsort(agent[order], kind="stable").astype(np.int32),
-        np.concatenate([[0], np.cumsum(np.bincount(dst, minlength=network.num_agents))]),
-        edge_pair[by_dst].astype(np.int32),
-        sends,
+        kind, kind_group, kind_willing, free, reached, sends,
         seeds.astype(np.int32),
         row.astype(np.int32),
         np.searchsorted(row, np.arange(len(rows) + 1)),

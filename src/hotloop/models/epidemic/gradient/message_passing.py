@@ -20,19 +20,25 @@ at any step, in either direction: memory does not grow with the number of steps.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numba import njit
 
 from hotloop.models.epidemic.gradient.kernels import (
     BLOCK,
-    Pairs,
+    Senders,
     Tables,
     theta_table,
-    values,
+    weighted_sum,
 )
-from hotloop.models.epidemic.gradient.problem import Gradient, SpreadProblem, infected_times
+from hotloop.models.epidemic.gradient.places import Places
+from hotloop.models.epidemic.gradient.problem import (
+    Gradient,
+    SpreadProblem,
+    SpreadStart,
+    infected_times,
+)
 
 Array = np.ndarray[Any, Any]
 _ONE = np.uint64(1)
@@ -54,27 +60,30 @@ class MessagePassing:
         """See `Estimator`."""
         infected, deaths = problem.cotangents(infected, deaths)
         times = infected_times(problem)
-        pairs = make_pairs(problem)
-        by_kind, by_mortality = np.zeros((problem.steps, len(pairs.kind_ptr) - 1)), 0.0
+        start, senders = problem.start, make_senders(problem)
+        by_kind, by_mortality = np.zeros((problem.steps, len(start.layout.kind_group))), 0.0
         for run in range(len(problem.seeds)):
-            order, order_ptr = by_time(
-                times[run], pairs.free, problem.start.first_step, problem.steps
-            )
+            order, order_ptr = by_time(times[run], senders.free, start.first_step, problem.steps)
             tables = make_tables(problem, infected[run], deaths[run])
-            by_kind += _backward(order, order_ptr, pairs, tables)
+            by_kind += _along(start, senders, order, order_ptr, tables)
             by_mortality += float(deaths[run] @ leaving(problem, np.diff(order_ptr)))
         return from_kinds(problem, by_kind, by_mortality)
 
 
-def make_pairs(problem: SpreadProblem) -> Pairs:
-    """The layout of the problem's start, for kernels."""
+def _along(
+    start: SpreadStart, senders: Senders, order: Array, order_ptr: Array, tables: Tables
+) -> Array:
+    """(T, K) the derivative by the factor of each step and kind, along one run."""
+    places = start.places
+    return np.asarray(_backward(places.place[order], order_ptr, senders, places, tables))
+
+
+def make_senders(problem: SpreadProblem) -> Senders:
+    """The arrays of the problem's start, for kernels."""
     layout, network = problem.start.layout, problem.start.network
-    return Pairs(
-        layout.kind, layout.free, layout.pair_agent, layout.kind_ptr, layout.pair_ptr,
-        layout.pair_dst,
-        layout.own_ptr, layout.own_pair, layout.in_ptr, layout.in_pair, layout.sends,
-        layout.seed_agent,
-        layout.seed_row, layout.seed_ptr, layout.seed_sends, network.out_ptr, network.out_dst,
+    return Senders(
+        layout.kind, layout.free, layout.sends, layout.seed_agent, layout.seed_row,
+        layout.seed_ptr, layout.seed_sends, network.out_ptr, network.out_dst,
     )  # fmt: skip
 
 
@@ -135,132 +144,265 @@ def by_time(infected_time: Array, free: Array, first_step: int, steps: int) -> t
 
 
 @njit(nogil=True, cache=True)
-def _escapes(order: Array, order_ptr: Array, pairs: Pairs, tables: Tables) -> Array:
-    """(N,) float64, the chance to escape the whole run; 0 for those who were not susceptible."""
-    steps, kinds = tables.factor.shape
-    span = len(pairs.sends) - 1
-    hazard, sent = np.zeros(len(pairs.kind)), np.zeros(kinds)
-    rows = np.zeros((len(pairs.seed_sends), kinds))
-    for row in range(len(rows)):
-        for step in range(min(steps, pairs.seed_sends.shape[1])):
-            rows[row] += tables.factor[step] * pairs.seed_sends[row, step]
-    for n in range(len(pairs.seed_agent)):
-        _add(pairs.seed_agent[n], rows[pairs.seed_row[n]], pairs, hazard)
-    for step in range(steps):
+def _escapes(
+    infected: Array, order_ptr: Array, kinds: Array, senders: Senders, places: Places,
+    factor: Array,
+) -> Array:  # fmt: skip
+    """(M,) float64, the chance of each place to escape the whole run."""
+    steps = len(factor)
+    sends, seed_sends = senders.sends, senders.seed_sends
+    hazard, sent = np.zeros(len(kinds)), np.zeros(factor.shape[1])
+    for row in range(len(seed_sends)):
         sent[:] = 0.0
-        for day in range(1, min(span, steps - 1 - step) + 1):
-            sent += tables.factor[step + day] * pairs.sends[day]
-        for n in range(order_ptr[step], order_ptr[step + 1]):
-            _add(order[n], sent, pairs, hazard)
-    return np.where(pairs.free, np.exp(-hazard), 0.0)
+        for step in range(min(steps, seed_sends.shape[1])):
+            sent += factor[step] * seed_sends[row, step]
+        begin, end = senders.seed_ptr[row], senders.seed_ptr[row + 1]
+        for e in range(places.seed_ptr[begin], places.seed_ptr[end]):
+            receiver = places.seed_dst[e]
+            hazard[receiver] += sent[kinds[receiver]]
+    for at in range(steps):
+        sent[:] = 0.0
+        for day in range(1, min(len(sends) - 1, steps - 1 - at) + 1):
+            sent += factor[at + day] * sends[day]
+        _add(
+            infected[order_ptr[at] : order_ptr[at + 1]], sent, kinds, places.ptr, places.dst, hazard
+        )
+    return np.exp(-hazard)
 
 
-@njit(nogil=True, cache=True, inline="always")
-def _add(agent: int, sent: Array, pairs: Pairs, hazard: Array) -> None:
-    for e in range(pairs.out_ptr[agent], pairs.out_ptr[agent + 1]):
-        receiver = pairs.out_dst[e]
-        if receiver != agent:
-            hazard[receiver] += sent[pairs.kind[receiver]]
+# Arrays by themselves: a tuple of them would be counted in and out for each sender.
+@njit(nogil=True, cache=True)
+def _add(senders: Array, sent: Array, kinds: Array, ptr: Array, dst: Array, hazard: Array) -> None:
+    for n in range(len(senders)):
+        sender = np.uint32(senders[n])
+        for e in range(np.uint64(ptr[sender]), np.uint64(ptr[np.uint64(sender) + _ONE])):
+            receiver = np.uint32(dst[e])
+            hazard[receiver] += sent[kinds[receiver]]
 
 
 @njit(nogil=True, cache=True)
 def _take_back(
-    senders: Array, weight: float, back: Array, kinds: Array, out_ptr: Array, out_dst: Array,
+    senders: Array, weight: float, back: Array, kinds: Array, ptr: Array, dst: Array,
     worth: Array, escape: Array, sums: Array, by_kind: Array,
 ) -> None:  # fmt: skip
     """Undo what senders sent in a step: into escape, P(t + 1) to P(t).
 
-    weight: what each of them sent. by_kind: (K,), to which the derivative by the factor of each
-    kind is added. sums: (K,), overwritten.
+    weight: what each of them sent; back: exp(factor * weight), (K,). by_kind: (K,), to which the
+    derivative by the factor of each kind is added. sums: (K,), overwritten.
     """
-    # Arrays by themselves: a tuple of them would be counted in and out for each sender.
     sums[:] = 0.0
-    for place in range(len(senders)):
-        sender = np.uint32(senders[place])
-        begin, end = out_ptr[sender], out_ptr[np.uint64(sender) + _ONE]
-        for e in range(np.uint64(begin), np.uint64(end)):
-            receiver = np.uint32(out_dst[e])
-            if receiver != sender:
-                kind = kinds[receiver]
-                sums[kind] += worth[receiver]
-                escape[receiver] *= back[kind]
+    for n in range(len(senders)):
+        sender = np.uint32(senders[n])
+        for e in range(np.uint64(ptr[sender]), np.uint64(ptr[np.uint64(sender) + _ONE])):
+            receiver = np.uint32(dst[e])
+            kind = kinds[receiver]
+            sums[kind] += worth[receiver]
+            escape[receiver] *= back[kind]
     for kind in range(len(sums)):
         by_kind[kind] += weight * sums[kind]
 
 
+class _Infected(NamedTuple):
+    """The pairs of an agent infected in the run and a kind of its receivers, by kind.
+
+    Each has a theta below 1 in the run.
+    """
+
+    ptr: Array  # (infected + 1,) where the pairs of each begin in `own`, in order of infection
+    own: Array  # (I,) their places in the arrays below
+    sender: Array  # (I,) int32, a place
+    begin: Array  # (I,) its edges of the kind are dst[begin:end]
+    end: Array
+    kind: Array  # (I,) uint8
+    kind_ptr: Array  # (K + 1,)
+    later: Array  # (L + 1, I) float32, the adjoint of theta from a step on; a ring of steps
+    without: Array  # (I,) float32, 1 / theta(t + 1): the receivers' P without the sender's share
+
+
 @njit(nogil=True, cache=True)
-def _leave_out(
-    senders: Array, inverse: Array, own_ptr: Array, own_pair: Array, pair_kind: Array,
-    without: Array,
-) -> None:  # fmt: skip
-    """1 / theta of senders infected at one step, for each of their pairs; inverse: by kind."""
-    for place in range(len(senders)):
-        sender = np.uint32(senders[place])
-        begin, end = own_ptr[sender], own_ptr[np.uint64(sender) + _ONE]
-        for n in range(np.uint64(begin), np.uint64(end)):
-            pair = np.uint32(own_pair[n])
-            without[pair] = inverse[pair_kind[pair]]
+def _pairs_of(infected: Array, kinds: Array, places: Places, rows: int) -> _Infected:
+    num_kinds = len(places.kind_ptr) - 1
+    ptr, kind_ptr = np.zeros(len(infected) + 1, np.int64), np.zeros(num_kinds + 1, np.int64)
+    for n in range(len(infected)):
+        last, count = -1, 0
+        for e in range(places.ptr[infected[n]], places.ptr[infected[n] + 1]):
+            kind = int(kinds[places.dst[e]])
+            if kind != last:
+                kind_ptr[kind + 1] += 1
+                count += 1
+            last = kind
+        ptr[n + 1] = ptr[n] + count
+    kind_ptr = np.cumsum(kind_ptr)
+    count, following = ptr[-1], kind_ptr[:-1].copy()
+    own, sender = np.empty(count, np.int64), np.empty(count, np.int32)
+    begin, end, kind_of = (
+        np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.uint8)
+    )  # fmt: skip
+    for n in range(len(infected)):
+        last, at, pair = -1, ptr[n], 0
+        for e in range(places.ptr[infected[n]], places.ptr[infected[n] + 1]):
+            kind = int(kinds[places.dst[e]])
+            if kind != last:
+                pair = following[kind]
+                following[kind] += 1
+                own[at], sender[pair], begin[pair], kind_of[pair] = pair, infected[n], e, kind
+                at += 1
+            end[pair] = e + 1
+            last = kind
+    later, without = np.zeros((rows, count), np.float32), np.ones(count, np.float32)
+    return _Infected(ptr, own, sender, begin, end, kind_of, kind_ptr, later, without)
 
 
-# One function, longer than others: a step backwards is four passes that share their arrays.
+@njit(nogil=True, cache=True)
+def _leave_out(begin: int, end: int, inverse: Array, pairs: _Infected) -> None:
+    """1 / theta of those infected at one step, infected[begin:end], for each of their pairs."""
+    for n in range(pairs.ptr[begin], pairs.ptr[end]):
+        pair = pairs.own[n]
+        pairs.without[pair] = inverse[pairs.kind[pair]]
+
+
 @njit(nogil=True, cache=True, fastmath={"contract"})
-def _backward(order: Array, order_ptr: Array, pairs: Pairs, tables: Tables) -> Array:
-    """(T, K) float64: the derivative by the factor of each step and kind."""
-    size, num_pairs = len(pairs.kind), len(pairs.pair_agent)
-    pair_ptr, pair_dst = pairs.pair_ptr, pairs.pair_dst
+def _losses(step: int, kind_ptr: Array, tables: Tables, later: Array, out: Array) -> None:
+    """What one more sender at `step` takes from each place: its loss, into out (M,).
+
+    Sum over d of (theta(d - 1) - theta(d)) * later(t + d + 1), by receiver: a sender that was not
+    infected in the run has a theta of 1, so that its receivers may be summed afterwards.
+    """
     steps, span = tables.drop.shape[1], tables.drop.shape[2] - 1
-    escape = _escapes(order, order_ptr, pairs, tables)  # P(t + 1), float64: it is multiplied back
-    # The adjoint of the hazards from t + 1 on, of the thetas (a ring of steps), of x(t + 1), x(t).
-    worth, wanted = np.zeros(size, np.float32), np.zeros(size, np.float32)
-    later = np.zeros((span + 1, num_pairs), np.float32)
-    after, now = np.zeros(size, np.float32), np.zeros(size, np.float32)
-    block = np.empty(BLOCK, np.float32)
-    without = np.ones(num_pairs, np.float32)  # 1 / theta(t + 1): P_i without the sender's share
-    pair_kind = np.empty(num_pairs, np.uint8)
+    days = min(span, steps - 1 - step)
+    for kind in range(len(kind_ptr) - 1):
+        for begin in range(kind_ptr[kind], kind_ptr[kind + 1], BLOCK):
+            end = min(begin + BLOCK, kind_ptr[kind + 1])
+            ring = later[:, begin:end]
+            weighted_sum(tables.drop[kind, step], days, step + 1, 1, ring, out[begin:end])
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _values(own: float, ptr: Array, dst: Array, loss: Array, sums: Array, out: Array) -> None:
+    """What an infection of each place is worth: own - the sum of `loss` over its receivers.
+
+    By a running sum over the edges of many places, of which each takes the difference over its own:
+    no loop over a few edges whose end must be guessed.
+    """
+    first, size = 0, len(out)
+    while first < size:
+        begin = ptr[first]
+        last = min(first + BLOCK, size)
+        while ptr[last] - begin >= len(sums) and last > first + 1:
+            last = first + (last - first) // 2
+        total = 0.0
+        for e in range(np.uint64(ptr[last] - begin)):
+            sums[e] = total
+            total += loss[np.uint32(dst[np.uint64(begin) + e])]
+        sums[np.uint64(ptr[last] - begin)] = total
+        before = 0.0
+        for place in range(np.uint64(first), np.uint64(last)):
+            upto = sums[np.uint64(ptr[place + _ONE] - begin)]
+            out[place] = np.float32(own - (upto - before))
+            before = upto
+        first = last
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _values_of_infected(
+    step: int, infected: Array, pairs: _Infected, tables: Tables, block: Array, out: Array
+) -> None:
+    """The same for those infected in the run, pair by pair."""
+    steps, span = tables.drop.shape[1], tables.drop.shape[2] - 1
+    days, own = min(span, steps - 1 - step), tables.value[step]
+    for n in range(len(infected)):
+        out[infected[n]] = own
+    sender = pairs.sender
     for kind in range(len(pairs.kind_ptr) - 1):
-        pair_kind[pairs.kind_ptr[kind] : pairs.kind_ptr[kind + 1]] = kind
-    kinds, out_ptr, out_dst = pairs.kind, pairs.out_ptr, pairs.out_dst
-    own_ptr, own_pair, seed_agent = pairs.own_ptr, pairs.own_pair, pairs.seed_agent
+        drop = tables.drop[kind, step]
+        for begin in range(pairs.kind_ptr[kind], pairs.kind_ptr[kind + 1], BLOCK):
+            end = min(begin + BLOCK, pairs.kind_ptr[kind + 1])
+            ring = pairs.later[:, begin:end]
+            weighted_sum(drop, days, step + 1, 1, ring, block[: end - begin])
+            for n in range(end - begin):
+                out[sender[begin + n]] -= block[n]
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _note_wanted(step: int, dst: Array, wanted: Array, later: Array, pairs: _Infected) -> None:
+    """Add what is wanted of the receivers after `step` to what is wanted of the thetas."""
+    rows = len(later)
+    now, following = (step + 1) % rows, (step + 2) % rows
+    row, before = later[now], later[following]
+    for place in range(np.uint64(len(row))):
+        row[place] = before[place] + wanted[place]
+    row, before = pairs.later[now], pairs.later[following]
+    begins, ends, without = pairs.begin, pairs.end, pairs.without
+    for pair in range(np.uint64(len(row))):
+        total = np.float32(0.0)
+        for e in range(np.uint64(begins[pair]), np.uint64(ends[pair])):
+            total += wanted[np.uint32(dst[e])]
+        row[pair] = before[pair] + total * without[pair]
+
+
+@njit(nogil=True, cache=True, fastmath={"contract"})
+def _backward(
+    infected: Array, order_ptr: Array, senders: Senders, places: Places, tables: Tables,
+) -> Array:  # fmt: skip
+    """(T, K) float64: the derivative by the factor of each step and kind.
+
+    infected: places, in order of infection.
+    """
+    size, steps, span = len(places.agent), tables.drop.shape[1], tables.drop.shape[2] - 1
+    ptr, dst, kind_ptr = places.ptr, places.dst, places.kind_ptr
+    kinds = np.empty(size, np.uint8)
+    for kind in range(len(kind_ptr) - 1):
+        kinds[kind_ptr[kind] : kind_ptr[kind + 1]] = kind
+    # P(t + 1), float64: it is multiplied back.
+    escape = _escapes(infected, order_ptr, kinds, senders, places, tables.factor)
+    # The adjoint of the hazards from t + 1 on, of log P(t + 1), and that summed up (a ring).
+    worth, wanted = np.zeros(size, np.float32), np.zeros(size, np.float32)
+    later, loss = np.zeros((span + 1, size), np.float32), np.zeros(size, np.float32)
+    after, now = np.zeros(size, np.float32), np.zeros(size, np.float32)  # of x(t + 1), of x(t)
+    block, by = np.empty(BLOCK, np.float32), np.zeros(tables.factor.shape[1])
+    sums = np.empty(max(4 * BLOCK, _longest(ptr)) + 1)
+    pairs = _pairs_of(infected, kinds, places, span + 1)
     theta, one = tables.theta, np.float32(1.0)
     for at in range(steps):
         inverse = one / theta[at, min(steps - 1 - at, span)]
-        _leave_out(
-            order[order_ptr[at] : order_ptr[at + 1]], inverse, own_ptr, own_pair, pair_kind, without
-        )
-    by_kind, sums = np.zeros(tables.factor.shape), np.zeros(tables.factor.shape[1])
+        _leave_out(order_ptr[at], order_ptr[at + 1], inverse, pairs)
+    by_kind = np.zeros(tables.factor.shape)
     for step in range(steps - 1, -1, -1):
-        values(step, pairs, tables, later, block, now)
-        for agent in range(np.uint64(size)):
-            wanted[agent] = (after[agent] - now[agent]) * np.float32(escape[agent])
-            worth[agent] -= wanted[agent]
+        _losses(step, kind_ptr, tables, later, loss)
+        _values(tables.value[step], ptr, dst, loss, sums, now)
+        _values_of_infected(step, infected, pairs, tables, block, now)
+        for place in range(np.uint64(size)):
+            wanted[place] = (after[place] - now[place]) * np.float32(escape[place])
+            worth[place] -= wanted[place]
         after, now = now, after
         factor = tables.factor[step]
-        for seeds in range(len(pairs.seed_sends) if step < pairs.seed_sends.shape[1] else 0):
-            weight = pairs.seed_sends[seeds, step]
+        for row in range(len(senders.seed_sends) if step < senders.seed_sends.shape[1] else 0):
+            weight = senders.seed_sends[row, step]
             if weight > 0.0:
-                senders = seed_agent[pairs.seed_ptr[seeds] : pairs.seed_ptr[seeds + 1]]
+                seeds = np.arange(senders.seed_ptr[row], senders.seed_ptr[row + 1])
                 _take_back(
-                    senders, weight, np.exp(factor * weight), kinds, out_ptr, out_dst,
-                    worth, escape, sums, by_kind[step],
+                    seeds, weight, np.exp(factor * weight), kinds, places.seed_ptr,
+                    places.seed_dst, worth, escape, by, by_kind[step],
                 )  # fmt: skip
         for day in range(1, min(span, step) + 1):
-            weight = pairs.sends[day]
+            weight = senders.sends[day]
             if weight > 0.0:
-                senders = order[order_ptr[step - day] : order_ptr[step - day + 1]]
                 _take_back(
-                    senders, weight, np.exp(factor * weight), kinds, out_ptr, out_dst,
-                    worth, escape, sums, by_kind[step],
+                    infected[order_ptr[step - day] : order_ptr[step - day + 1]], weight,
+                    np.exp(factor * weight), kinds, ptr, dst, worth, escape, by,
+                    by_kind[step],
                 )  # fmt: skip
-        row, following = later[(step + 1) % (span + 1)], later[(step + 2) % (span + 1)]
-        for pair in range(np.uint64(num_pairs)):
-            total = np.float32(0.0)
-            # Unsigned: an index that may be negative costs a comparison each time.
-            for e in range(np.uint64(pair_ptr[pair]), np.uint64(pair_ptr[pair + _ONE])):
-                total += wanted[np.uint32(pair_dst[e])]
-            row[pair] = following[pair] + total * without[pair]
+        _note_wanted(step, dst, wanted, later, pairs)
         # What the step before needs: only those who still send, or were infected now, change.
         for day in range(min(span, step) + 1):
             inverse = one / theta[step - day, max(0, day - 1)]
-            senders = order[order_ptr[step - day] : order_ptr[step - day + 1]]
-            _leave_out(senders, inverse, own_ptr, own_pair, pair_kind, without)
+            _leave_out(order_ptr[step - day], order_ptr[step - day + 1], inverse, pairs)
     return by_kind
+
+
+@njit(nogil=True, cache=True)
+def _longest(ptr: Array) -> int:
+    most = 0
+    for n in range(len(ptr) - 1):
+        most = max(most, ptr[n + 1] - ptr[n])
+    return most

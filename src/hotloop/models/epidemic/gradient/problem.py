@@ -13,6 +13,8 @@ import torch
 
 from hotloop.errors import SettingError, ShapeError
 from hotloop.models.epidemic.gradient.layout import Layout, build_layout
+from hotloop.models.epidemic.gradient.pairs import Pairs, build_pairs
+from hotloop.models.epidemic.gradient.places import Places, build_places
 from hotloop.models.epidemic.program import SpreadColumns, SpreadProgram
 from hotloop.models.epidemic.spread import Spread, SpreadInputs
 from hotloop.sim.network import Network
@@ -65,8 +67,18 @@ class SpreadStart:
 
     @cached_property
     def layout(self) -> Layout:
-        """The network as the gradients read it."""
+        """Kinds of agents, and who sends when."""
         return build_layout(self)
+
+    @cached_property
+    def places(self) -> Places:
+        """The network as message passing reads it."""
+        return build_places(self)
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """The network as the expected model reads it."""
+        return build_pairs(self)
 
     @cached_property
     def willingness(self) -> Array:

@@ -16,8 +16,8 @@ import torch
 from numba import njit
 
 from hotloop.errors import SettingError, expect_positive
-from hotloop.models.epidemic.gradient.kernels import Pairs, send_infected, send_seeds
-from hotloop.models.epidemic.gradient.message_passing import by_time, leaving, make_pairs
+from hotloop.models.epidemic.gradient.kernels import Senders, send_infected, send_seeds
+from hotloop.models.epidemic.gradient.message_passing import by_time, leaving, make_senders
 from hotloop.models.epidemic.gradient.problem import (
     Gradient,
     Runs,
@@ -235,10 +235,10 @@ def _worth(problem: SpreadProblem, infected: Array, deaths: Array) -> Array:
 
 def _draws(problem: SpreadProblem, infected_time: Array) -> tuple[Array, Array, _Events]:
     """The run's score by factor (T, groups) and by isolating (T,), and every escape of it."""
-    pairs, first = make_pairs(problem), problem.start.first_step
-    order, order_ptr = by_time(infected_time, pairs.free, first, problem.steps)
+    senders, first = make_senders(problem), problem.start.first_step
+    order, order_ptr = by_time(infected_time, senders.free, first, problem.steps)
     by_factor, by_isolating, *events = _replayed_draws(
-        np.ascontiguousarray(infected_time), first, order, order_ptr, pairs,
+        np.ascontiguousarray(infected_time), first, order, order_ptr, senders,
         problem.factor, problem.isolating, problem.start.group, problem.start.willingness,
     )  # fmt: skip
     return by_factor, by_isolating, _Events(*events)
@@ -246,7 +246,7 @@ def _draws(problem: SpreadProblem, infected_time: Array) -> tuple[Array, Array, 
 
 @njit(nogil=True, cache=True)
 def _replayed_draws(
-    infected_time: Array, first_step: int, order: Array, order_ptr: Array, pairs: Pairs,
+    infected_time: Array, first_step: int, order: Array, order_ptr: Array, senders: Senders,
     factor: Array, isolating: Array, group: Array, willing: Array,
 ) -> tuple[Array, Array, Array, Array, Array, Array]:  # fmt: skip
     """Visit every draw of a run: its share of the score; and the events of those who escaped."""
@@ -256,8 +256,8 @@ def _replayed_draws(
     at, who, count = np.empty(1024, np.int64), np.empty(1024, np.int64), 0
     weight, iso_weight = np.empty(1024), np.empty(1024)
     for step in range(steps):
-        reached = send_seeds(step, pairs, pressure, touched, 0)
-        reached = send_infected(step, order, order_ptr, pairs, pressure, touched, reached)
+        reached = send_seeds(step, senders, pressure, touched, 0)
+        reached = send_infected(step, order, order_ptr, senders, pressure, touched, reached)
         for n in range(reached):
             agent = touched[n]
             felt = pressure[agent]
