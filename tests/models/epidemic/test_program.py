@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from hotloop.errors import SettingError
 from hotloop.models.covid.disease import spread
-from hotloop.models.epidemic import program as program_module
-from hotloop.models.epidemic.program import SpreadColumns, SpreadProgram
+from hotloop.models.epidemic.program import Costs, SpreadColumns, SpreadProgram, costs_of
 from hotloop.models.epidemic.spread import NEVER, Spread, SpreadInputs
 from hotloop.sim.network import Network, PeriodicNetwork, RandomContacts
 from support.plain_spread import Plain
@@ -88,10 +87,12 @@ def test_every_path_equals_the_plain_twin(seed, size, degree, cuts):
 
 @pytest.mark.parametrize("mode", ["push", "pull", "auto"])
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_threads_and_replicates_change_no_bit(monkeypatch, mode, threads):
-    monkeypatch.setattr(program_module, "_worth_threads", lambda _: True)
+@pytest.mark.parametrize("shared_pull_ns", [1.0, 3.0])
+def test_threads_and_replicates_change_no_bit(mode, threads, shared_pull_ns):
     people = population(1, 3_000, 4, active=0.05)
     network = Network.from_edges(3_000, people[0])
+    # As if measured: pulling shared is the quickest way, or the slowest.
+    network.measured[costs_of(threads)] = Costs(1.0, 2.0, shared_pull_ns if threads > 1 else 2.0)
     singles = []
     for seed in (7, 8, 9):
         program = made(people, network, [seed], INPUTS, mode=mode, threads=threads)
@@ -126,6 +127,30 @@ def test_controls_and_isolation_equal_the_plain_twin():
         program.advance(0, T)
         np.testing.assert_array_equal(program.columns.infected, daily[:, 0])
         np.testing.assert_array_equal(columns_of(program), end)
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_a_pull_is_shared_where_that_was_quicker(monkeypatch, shares):
+    people = population(1, 3_000, 4, active=0.5)
+    network = Network.from_edges(3_000, people[0])
+    network.measured[costs_of(2)] = Costs(1.0, 2.0, 1.0 if shares else 3.0)
+    program, calls = made(people, network, [7], INPUTS, mode="pull", threads=2), []
+    run = program._threads.run
+    monkeypatch.setattr(program._threads, "run", lambda *args: calls.append(1) or run(*args))
+    program.advance(0, 4)
+    program.close()
+    assert bool(calls) is shares
+
+
+def test_the_ways_are_timed_once_for_a_network_and_a_number_of_threads():
+    people = population(1, 3_000, 4)
+    network = Network.from_edges(3_000, people[0])
+    for threads in (1, 2, 2):
+        made(people, network, [7], INPUTS, threads=threads).close()
+    assert set(network.measured) == {costs_of(1), costs_of(2)}
+    one, two = (network.measured[costs_of(threads)] for threads in (1, 2))
+    assert one.shared_pull_ns == one.pull_ns > 0
+    assert two.shared_pull_ns > 0
 
 
 def test_parameters_of_each_replicate():

@@ -1,7 +1,8 @@
 """The fused CPU path of a spread: any number of steps without Python between them.
 
-A single run pulls with several threads when its frontier is large and pushes with one when it is
-small; an ensemble gives every thread its share of the replicates. Threads change no bit.
+A single run pulls when many are active, with several threads where they are quicker on this
+network, and pushes with one when few are; an ensemble gives every thread its share of the
+replicates. Threads change no bit.
 """
 
 import os
@@ -48,7 +49,11 @@ Mode = Literal["auto", "push", "pull"]
 MODES: dict[str, int] = {"auto": AUTO, "push": PUSH, "pull": PULL}
 # A timing of both ways on the actual network looks at so many senders.
 PROBED_SENDERS = 2_000
-COSTS = "costs of a spread"
+
+
+def costs_of(threads: int) -> str:
+    """By which name a network keeps what was measured on it."""
+    return f"costs of a spread, {threads} threads"
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +77,13 @@ class Costs:
     """What the two ways cost on one network, in nanoseconds."""
 
     push_agent_ns: float  # with the edges that an agent sends on, on average
-    pull_ns: float
+    pull_ns: float  # by one thread
+    shared_pull_ns: float  # by all threads; no less than pull_ns where there is one
+
+    @property
+    def shares(self) -> bool:
+        """Whether a pull is shared between the threads."""
+        return self.shared_pull_ns < self.pull_ns
 
 
 class SpreadProgram:
@@ -145,7 +156,7 @@ class SpreadProgram:
         self._threads = Threads(self.threads, "hotloop-spread")
         self._measured_once: dict[str, Any] = {}
         self._prepared = True
-        if self._mode == AUTO and isinstance(network, Network):
+        if self._needs_costs and isinstance(network, Network):
             self._costs_on(network)  # now, and not in the first step
 
     # --- stepping -----------------------------------------------------------------------------
@@ -197,7 +208,8 @@ class SpreadProgram:
 
     def _advance_one(self, rows: Rows, network: Network, order: Order, factor: Array) -> None:
         """One run; its dense steps are shared between the threads."""
-        order = order._replace(stop_at_pull=self.threads > 1 and _worth_threads(network))
+        shares = self._needs_costs and self._costs_on(network).shares
+        order = order._replace(stop_at_pull=shares)
         left = order.steps
         while left:
             rest = order._replace(first_step=order.first_step + order.steps - left, steps=left)
@@ -210,24 +222,8 @@ class SpreadProgram:
 
     def _dense_step(self, rows: Rows, order: Order, factor: Array, step: int) -> None:
         agents, work, scratch = self._runs[0], self._work[0], self._scratch[0]
-        parts = [
-            (low, high, self._part(number, low, high))
-            for number, (low, high) in enumerate(pairwise(_bounds(rows, self.threads)))
-        ]
-
-        def sending(part: tuple[int, int, Part]) -> None:
-            encode(step, part[0], part[1], self._tables, agents, scratch.code)
-
-        def feeling(part: tuple[int, int, Part]) -> tuple[int, int, int]:
-            low, high, buffers = part
-            sums: tuple[int, int, int] = pull(
-                step, low, high, factor, order, rows, self._tables, agents, scratch.code, buffers
-            )
-            return sums
-
-        # All must have said what they send before anybody sums it.
-        self._threads.run(sending, parts)
-        sums = self._threads.run(feeling, parts)
+        parts = self._parts(rows)
+        sums = self._shared_pull(rows, order, factor, step, agents, parts)
         found = 0
         for (low, _, _), (count, edges, draws) in zip(parts, sums, strict=True):
             scratch.found[found : found + count] = scratch.found[low : low + count]
@@ -238,6 +234,34 @@ class SpreadProgram:
         infected, deaths = self._days[0]
         infected[step] = found
         deaths[step] = settle(step, scratch.found, found, order, self._tables, agents, work)
+
+    def _parts(self, rows: Rows) -> list[tuple[int, int, Part]]:
+        """The agents of each part, from and to, and its buffers."""
+        return [
+            (low, high, self._part(number, low, high))
+            for number, (low, high) in enumerate(pairwise(_bounds(rows, self.threads)))
+        ]
+
+    def _shared_pull(
+        self, rows: Rows, order: Order, factor: Array, step: int, agents: Agents,
+        parts: list[tuple[int, int, Part]],
+    ) -> list[tuple[int, int, int]]:  # fmt: skip
+        """What `pull` returns of each part."""
+        code = self._scratch[0].code
+
+        def sending(part: tuple[int, int, Part]) -> None:
+            encode(step, part[0], part[1], self._tables, agents, code)
+
+        def feeling(part: tuple[int, int, Part]) -> tuple[int, int, int]:
+            low, high, buffers = part
+            sums: tuple[int, int, int] = pull(
+                step, low, high, factor, order, rows, self._tables, agents, code, buffers
+            )
+            return sums
+
+        # All must have said what they send before anybody sums it.
+        self._threads.run(sending, parts)
+        return self._threads.run(feeling, parts)
 
     def _part(self, number: int, low: int = 0, high: int | None = None) -> Part:
         """The buffers of a part of the agents; each number is used by one thread at a time."""
@@ -251,14 +275,13 @@ class SpreadProgram:
     def _orders(
         self, inputs: SpreadInputs, network: Network, first_step: int, steps: int
     ) -> list[Order]:
-        costs = self._costs_on(network) if self._mode == AUTO else Costs(0.0, 0.0)
+        costs = self._costs_on(network) if self._needs_costs else Costs(0.0, 0.0, 0.0)
         runs = len(self._runs)
         mortality, isolating = np.ravel(inputs.mortality), np.ravel(inputs.isolating)
-        shared = self.threads > 1 and runs == 1 and _worth_threads(network)
         order = Order(
             np.uint64(0), first_step, steps, self._mode, False, 0.0, 0.0,
             costs.push_agent_ns,
-            costs.pull_ns / (self.threads if shared else 1),
+            min(costs.pull_ns, costs.shared_pull_ns),
         )  # fmt: skip
         return [
             order._replace(
@@ -269,17 +292,26 @@ class SpreadProgram:
             for run in range(runs)
         ]
 
+    @property
+    def _may_share(self) -> bool:
+        return self.threads > 1 and len(self._runs) == 1
+
+    @property
+    def _needs_costs(self) -> bool:
+        return self._mode == AUTO or (self._mode == PULL and self._may_share)
+
     def _costs_on(self, network: Network) -> Costs:
         # Contacts drawn anew are like those that were measured; any other network stays.
         is_drawn = isinstance(self.network, RandomContacts)
         known = self._measured_once if is_drawn else network.measured
-        if COSTS not in known:
-            known[COSTS] = self._measured(_rows(network))
-        costs: Costs = known[COSTS]
+        key = costs_of(self.threads if self._may_share else 1)
+        if key not in known:
+            known[key] = self._measured(_rows(network))
+        costs: Costs = known[key]
         return costs
 
     def _measured(self, rows: Rows) -> Costs:
-        """Time both ways on this network, with senders taken at random that infect nobody."""
+        """Time each way on this network, with senders taken at random that infect nobody."""
         size = len(rows.in_ptr) - 1
         rng = np.random.default_rng(0)
         senders = rng.choice(size, min(PROBED_SENDERS, size), replace=False).astype(np.int32)
@@ -305,9 +337,20 @@ class SpreadProgram:
             pull(0, 0, size, factor, silent, rows, self._tables, agents, scratch.code, part)
             return float(time.perf_counter_ns() - begin)
 
-        return Costs(
-            min(pushed() for _ in range(3)) / len(senders), min(pulled() for _ in range(2))
-        )
+        parts = self._parts(rows) if self._may_share else []
+
+        def shared() -> float:
+            begin = time.perf_counter_ns()
+            self._shared_pull(rows, silent, factor, 0, agents, parts)
+            return float(time.perf_counter_ns() - begin)
+
+        push_ns = min(pushed() for _ in range(3)) / len(senders)
+        if not self._may_share:
+            pull_ns = min(pulled() for _ in range(2))
+            return Costs(push_ns, pull_ns, pull_ns)
+        # In turns, so that a slow moment meets both.
+        turns = [(pulled(), shared()) for _ in range(2)]
+        return Costs(push_ns, min(t[0] for t in turns), min(t[1] for t in turns))
 
     # --- what it did ----------------------------------------------------------------------------
 
@@ -370,12 +413,6 @@ def _buffers(max_in_degree: int, pressure: type) -> tuple[Array, Array, Array]:
         np.empty(BLOCK_AGENTS + 1, np.int32),
         np.empty(BLOCK_AGENTS + 1, pressure),
     )
-
-
-def _worth_threads(network: Network) -> bool:
-    # Below, handing a step to threads and back costs more than they save: 300,000 agents lost by
-    # it on two cores, 2.7 million gained.
-    return network.num_edges + network.num_agents > 4_000_000
 
 
 def _rows(network: Network) -> Rows:
