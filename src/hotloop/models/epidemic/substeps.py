@@ -51,7 +51,8 @@ class Transmission(Substep):
         willing: str | None = None,
     ) -> None:
         self.name = name
-        super().__init__(**{rate_name: rate})
+        # As (entries, 1), which is a series whose length may change.
+        super().__init__(**{rate_name: rate.unsqueeze(-1) if rate.dim() == 1 else rate})
         self.spread, self.population = spread, population
         self.rate_name = rate_name
         column = f"agents/{population}/{{}}".format

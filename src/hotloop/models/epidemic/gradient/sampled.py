@@ -100,9 +100,9 @@ class Flips:
         rng = np.random.default_rng([self.seed, seed % 2**64])
         events = _draws(problem, infected_time)[2]
         shares = events.shares(problem)
-        entries = problem.entries[events.step]
-        for entry in np.unique(entries):
-            share = np.where(entries == entry, shares, 0.0)
+        weeks = (problem.start.first_step + events.step) // problem.start.spread.steps_per_rate
+        for week in np.unique(weeks):
+            share = np.where(weeks == week, shares, 0.0)
             total = float(share.sum())
             if total == 0.0:
                 continue
