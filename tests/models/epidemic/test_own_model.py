@@ -157,7 +157,9 @@ def test_calibration_finds_planted_parameters_from_python() -> None:
     assert torch.equal(runner.state[STAGE], stage)
     assert runner.state.step == 0
     runner.set_parameters(found.parameters)
-    assert dict(runner.named_parameters())[RATE].tolist() == pytest.approx(found.rate, rel=1e-6)
+    assert dict(runner.named_parameters())[RATE].flatten().tolist() == pytest.approx(
+        found.rate, rel=1e-6
+    )
 
 
 def test_calibration_wants_one_value_of_each_parameter() -> None:
