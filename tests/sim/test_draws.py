@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotloop.sim import draws
+from hotloop.sim import threads as sim_threads
 from hotloop.sim.draws import bits, stream_key, uniform, uniform_by_operations, uniform_numpy
 from support.plain_spread import draw
 
@@ -47,7 +47,7 @@ def test_compiled_draws_equal_those_of_torchs_operations(seeds, size, ids, singl
 def test_draws_are_the_same_on_any_number_of_threads(monkeypatch):
     seeds = torch.tensor([3, -4])
     expected = uniform_by_operations(seeds, 1, 2, 1003)
-    monkeypatch.setattr(draws, "DRAWS_PER_THREAD", 100)
+    monkeypatch.setattr(sim_threads, "LEAST_ITEMS", 100)
     for threads in (1, 2, 5):
         monkeypatch.setattr(torch, "get_num_threads", lambda count=threads: count)
         assert torch.equal(uniform(seeds, 1, 2, 1003), expected)

@@ -9,6 +9,7 @@ from torch.autograd import forward_ad
 
 from hotloop.errors import NetworkError
 from hotloop.sim import sums
+from hotloop.sim import threads as sim_threads
 from hotloop.sim.network import Network, PeriodicNetwork, RandomContacts
 
 WIDE = (torch.int32, torch.int64, torch.float32, torch.float64)
@@ -68,7 +69,7 @@ def large() -> Network:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.05, 0.08, 1.0])
 def test_sparse_and_dense_messages_on_every_thread(large, share, dtype, threads, monkeypatch):
-    monkeypatch.setattr(sums, "EDGES_PER_THREAD", 1000)
+    monkeypatch.setattr(sim_threads, "LEAST_ITEMS", 1000)
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     messages = drawn_messages(np.random.default_rng(1), (2, large.num_agents), share, dtype)
     messages[1] = messages[1].roll(3)
@@ -145,7 +146,7 @@ def test_sums_over_drawn_contacts_equal_those_by_operations(
     network = RandomContacts(size, degree, seed=step - 7)
     messages = drawn_messages(np.random.default_rng(step), (*rows, size), 0.5, dtype)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sums, "EDGES_PER_THREAD", 50)
+        patch.setattr(sim_threads, "LEAST_ITEMS", 50)
         patch.setattr(torch, "get_num_threads", lambda: threads)
         got = network.sum_from(messages, step)
     expected = network.sum_by_operations(messages, torch.tensor(step))

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numba import float64, int64, njit, uint64, void
 
-from hotloop.sim.threads import in_threads
+from hotloop.sim.threads import in_parts
 
 GOLDEN = 0x9E3779B97F4A7C15
 _MIX_1, _MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -20,8 +20,6 @@ _MIX_1, _MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 # number theirs from 0 and leave out these two.
 CONTACTS, INITIAL = 2, 3
 UNIT = 2.0**-32
-# A thread is not started for less: writing so many draws to memory takes half a millisecond.
-DRAWS_PER_THREAD = 500_000
 
 _U = np.uint64
 _GOLDEN, _M1, _M2 = _U(GOLDEN), _U(_MIX_1), _U(_MIX_2)
@@ -98,13 +96,7 @@ def uniform(
     at = _U(int(step) % 2**64), _U(stream)
     if isinstance(agents, int):
         drawn = np.empty((len(seeds), agents))
-        parts = max(1, min(torch.get_num_threads(), drawn.size // DRAWS_PER_THREAD))
-
-        def fill_part(part: int) -> None:
-            begin, end = (agents * p // parts for p in (part, part + 1))
-            _fill(seeds, *at, begin, end, drawn)
-
-        in_threads(fill_part, parts)
+        in_parts(lambda begin, end: _fill(seeds, *at, begin, end, drawn), agents, drawn.size)
     else:
         ids = np.ascontiguousarray(agents.numpy(), np.int64)
         drawn = np.empty((len(seeds), len(ids)))

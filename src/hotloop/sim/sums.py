@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 
 from hotloop.errors import NetworkError
 from hotloop.sim.draws import CONTACTS, GOLDEN, UNIT, mix64, stream_key, uniform
-from hotloop.sim.threads import in_threads
+from hotloop.sim.threads import in_parts
 
 Array = np.ndarray[Any, Any]
 
@@ -26,8 +26,6 @@ Array = np.ndarray[Any, Any]
 WINDOW = 4096
 # Push where it reads at most this share of the edges. Measured: both take as long at a tenth.
 PUSHED_SHARE = 1 / 16
-# Edges for each thread; starting one costs what it takes to sum some ten thousand.
-EDGES_PER_THREAD = 500_000
 # Messages that are looked through at once for one that is not zero.
 BLOCK = 64
 # Contacts that are drawn at once, before they are summed.
@@ -141,13 +139,11 @@ class DrawnSums:
         key = stream_key(
             np.uint64(self._seed % 2**64), np.uint64(self._step % 2**64), np.uint64(CONTACTS)
         )
-        parts = _parts(self._size * self._degree * len(rows))
 
-        def sum_part(part: int) -> None:
-            begin, end = (self._size * p // parts for p in (part, part + 1))
+        def sum_part(begin: int, end: int) -> None:
             _sum_drawn(np.uint64(key), self._degree, rows, sums, begin, end)
 
-        in_threads(sum_part, parts)
+        in_parts(sum_part, self._size, self._size * self._degree * len(rows))
         return torch.from_numpy(result)
 
     def backward(self, gradient: torch.Tensor) -> torch.Tensor:
@@ -175,21 +171,19 @@ def _is_plain(messages: torch.Tensor) -> bool:
 
 
 def _sum_rows(messages: torch.Tensor, layout: Layout, pushed: tuple[Array, Array]) -> torch.Tensor:
-    """Row after row of messages is pushed, or else pulled; by the parts of the edges in threads."""
+    """Row after row of messages is pushed, or else pulled."""
     pointers, ids = pushed
     rows, result, sums = _prepared(messages, len(pointers) - 1)
     most = int(len(ids) * PUSHED_SHARE)
     dense = [r for r in range(len(rows)) if not _push(pointers, ids, rows[r], most, sums[r])]
     if dense:
         pulled = np.array(dense)
-        parts = _parts(len(ids) * len(dense))
-        inner = [len(ids) * part // parts for part in range(1, parts)]
-        ends = [0, *np.searchsorted(layout.before, inner).tolist(), len(layout.degree)]
 
-        def sum_part(part: int) -> None:
-            _pull(layout, ends[part], ends[part + 1], pulled, rows, sums)
+        def sum_part(begin: int, end: int) -> None:
+            first, last = np.searchsorted(layout.first, (begin, end))
+            _pull(layout, first, last, pulled, rows, sums)
 
-        in_threads(sum_part, parts)
+        in_parts(sum_part, len(layout.order), len(ids) * len(dense))
     return torch.from_numpy(result)
 
 
@@ -206,10 +200,6 @@ def _prepared(messages: torch.Tensor, size: int) -> tuple[Array, Array, Array]:
     result = np.empty(given.shape, given.dtype if given.dtype.itemsize > 2 else np.int32)
     shape = math.prod(given.shape[:-1]), size
     return given.reshape(shape), result, result.reshape(shape)
-
-
-def _parts(edges: int) -> int:
-    return max(1, min(torch.get_num_threads(), edges // EDGES_PER_THREAD))
 
 
 @njit(cache=True)

@@ -1,12 +1,16 @@
 """Threads for compiled code that runs without Python's lock, and those that torch may take."""
 
-import threading
+from _thread import start_new_thread
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from queue import SimpleQueue
 from typing import TypeVar
 
 import torch
+
+LEAST_ITEMS = 250_000
+PARTS_PER_THREAD = 4
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -39,33 +43,43 @@ class Threads:
             self._pool = None
 
 
-def in_threads(work: Callable[[int], object], parts: int) -> None:
-    """`work` of 0 to `parts` - 1 side by side; all of it is over when this returns or raises.
+def in_parts(work: Callable[[int, int], object], size: int, items: int) -> None:
+    """`work(begin, end)` over all of 0 to `size`, on as many threads as torch may use.
 
-    Threads are started for this call: nothing stays that a fork or an exit could trip over, for
-    some 50 µs a thread.
+    Whoever is free takes the next part. For some milliseconds after an operation torch's own
+    threads keep their cores busy waiting for another, so that helpers may come late or not at all:
+    nobody waits for one that has not begun. They are started for this call, in some 20 µs each,
+    so that nothing stays that a fork or an exit could trip over.
+
+    items: what there is to do in all, edges or draws, of 1 to 2 ns each; few are not divided.
     """
-    if parts == 1:
-        work(0)
+    threads = torch.get_num_threads()
+    parts = min(items // LEAST_ITEMS, PARTS_PER_THREAD * threads, size) if threads > 1 else 1
+    if parts < 2:
+        work(0, size)
         return
-    failures: list[BaseException] = []
+    left, over = list(range(parts))[::-1], SimpleQueue[BaseException | None]()
 
-    def guarded(part: int) -> None:
-        try:
-            work(part)
-        except BaseException as error:
-            failures.append(error)
+    def take_parts() -> None:
+        with suppress(IndexError):  # nothing is left
+            while True:
+                part = left.pop()
+                over.put(_failure_of(work, size * part // parts, size * (part + 1) // parts))
 
-    others = [threading.Thread(target=guarded, args=(part,)) for part in range(1, parts)]
-    for thread in others:
-        thread.start()
-    try:
-        work(0)
-    finally:
-        for thread in others:
-            thread.join()
+    for _ in range(min(threads, parts) - 1):
+        start_new_thread(take_parts, ())  # Thread.start would wait until it has begun
+    take_parts()
+    failures = [error for _ in range(parts) if (error := over.get()) is not None]
     if failures:
         raise failures[0]
+
+
+def _failure_of(work: Callable[[int, int], object], begin: int, end: int) -> BaseException | None:
+    try:
+        work(begin, end)
+    except BaseException as error:
+        return error
+    return None
 
 
 @contextmanager
