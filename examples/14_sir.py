@@ -14,10 +14,10 @@ N, NEIGHBOURS = 5_000, 6
 STAGE, FRIENDS, CASES = "agents/people/stage", "networks/friends", "environment/cases"
 
 
-def small_world(rng: np.random.Generator) -> np.ndarray:
-    a = np.repeat(np.arange(N), NEIGHBOURS // 2)
-    b = (a + np.tile(np.arange(1, NEIGHBOURS // 2 + 1), N)) % N
-    b = np.where(rng.random(len(b)) < 0.1, rng.integers(0, N, len(b)), b)
+def small_world(rng: np.random.Generator, size: int = N) -> np.ndarray:
+    a = np.repeat(np.arange(size), NEIGHBOURS // 2)
+    b = (a + np.tile(np.arange(1, NEIGHBOURS // 2 + 1), size)) % size
+    b = np.where(rng.random(len(b)) < 0.1, rng.integers(0, size, len(b)), b)
     return np.concatenate((np.stack((a, b), 1), np.stack((b, a), 1)))
 
 
@@ -27,7 +27,7 @@ class Infect(Substep):
     reads, writes = (STAGE, FRIENDS), (STAGE, CASES)
 
     def observe(self, state):
-        return {"sick_friends": state[FRIENDS].sum_from((state[STAGE] == 1).int())}
+        return {"sick_friends": state[FRIENDS].sum_from(state[STAGE] == 1)}
 
     def transition(self, state, action):
         risk = 1 - (1 - self.parameter("beta")) ** action["sick_friends"]

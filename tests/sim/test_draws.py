@@ -5,6 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hotloop.sim import threads as sim_threads
 from hotloop.sim.draws import bits, stream_key, uniform, uniform_by_operations, uniform_numpy
 from support.plain_spread import draw
 
@@ -41,6 +42,15 @@ def test_compiled_draws_equal_those_of_torchs_operations(seeds, size, ids, singl
         assert torch.equal(got, expected)
     strided = torch.arange(20)[::2]
     assert torch.equal(uniform(seed, 0, 0, strided), uniform_by_operations(seed, 0, 0, strided))
+
+
+def test_draws_are_the_same_on_any_number_of_threads(monkeypatch):
+    seeds = torch.tensor([3, -4])
+    expected = uniform_by_operations(seeds, 1, 2, 1003)
+    monkeypatch.setattr(sim_threads, "LEAST_ITEMS", 100)
+    for threads in (1, 2, 5):
+        monkeypatch.setattr(torch, "get_num_threads", lambda count=threads: count)
+        assert torch.equal(uniform(seeds, 1, 2, 1003), expected)
 
 
 def test_draws_are_uniform_and_independent():

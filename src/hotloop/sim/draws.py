@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from numba import float64, int64, njit, uint64, void
 
+from hotloop.sim.threads import in_parts
+
 GOLDEN = 0x9E3779B97F4A7C15
 _MIX_1, _MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 # Streams: one for each kind of decision, so that none of them shares a draw with another. Models
@@ -57,12 +59,15 @@ def uniform_numpy(seed: int, step: int, stream: int, agents: np.ndarray | int) -
     return drawn
 
 
-@njit(void(uint64[::1], uint64, uint64, float64[:, ::1]), cache=True, nogil=True)
-def _fill(seeds: Any, step: Any, stream: Any, out: Any) -> None:
+@njit(void(uint64[::1], uint64, uint64, int64, int64, float64[:, ::1]), cache=True, nogil=True)
+def _fill(seeds: Any, step: Any, stream: Any, begin: Any, end: Any, out: Any) -> None:
     for row in range(len(seeds)):
-        key = stream_key(seeds[row], step, stream)
-        for agent in range(out.shape[1]):
-            out[row, agent] = bits(key, _U(agent)) * UNIT
+        # `bits` of one agent after the other: with a sum in place of the product, and integers
+        # with a sign, the compiler finds vector instructions, which take 0.4 of the time.
+        z = stream_key(seeds[row], step, stream) + _GOLDEN * _U(begin)
+        for agent in range(_U(begin), _U(end)):
+            z += _GOLDEN
+            out[row, agent] = np.float64(np.int64(mix64(z) >> _S32)) * UNIT
 
 
 @njit(void(uint64[::1], uint64, uint64, int64[::1], float64[:, ::1]), cache=True, nogil=True)
@@ -82,16 +87,16 @@ def uniform(
     step: an int, or an int64 tensor (), so that a captured graph can count by itself.
     agents: ids int64 (n,), or how many.
 
-    Returns: float64 (n,), or (R, n) for R seeds. On a CPU compiled: 2 ms for a million draws, of
-    which torch's operations take 150.
+    Returns: float64 (n,), or (R, n) for R seeds. On a CPU compiled: 1 ms for a million draws, of
+    which torch's operations take 150, on torch's threads where there are millions.
     """
     if seed.device.type != "cpu":
         return uniform_by_operations(seed, step, stream, agents)
-    seeds = np.atleast_1d(seed.numpy()).astype(np.int64).view(np.uint64)
+    seeds = np.ascontiguousarray(seed.numpy(), np.int64).reshape(-1).view(np.uint64)
     at = _U(int(step) % 2**64), _U(stream)
     if isinstance(agents, int):
         drawn = np.empty((len(seeds), agents))
-        _fill(seeds, *at, drawn)
+        in_parts(lambda begin, end: _fill(seeds, *at, begin, end, drawn), agents, drawn.size)
     else:
         ids = np.ascontiguousarray(agents.numpy(), np.int64)
         drawn = np.empty((len(seeds), len(ids)))

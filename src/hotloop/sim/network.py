@@ -16,6 +16,7 @@ from numba import njit
 
 from hotloop.errors import NetworkError
 from hotloop.sim.draws import CONTACTS, uniform, uniform_numpy
+from hotloop.sim.sums import COMPILED, DrawnSums, RowSums, summed, widened
 
 Array = np.ndarray[Any, Any]
 
@@ -28,7 +29,8 @@ class Network:
     in_src: (E,) int32, the senders that reach each receiver, ascending within a row.
     out_dst: (E,) int32, the receivers that each sender reaches, ascending within a row.
 
-    8 bytes an edge and 8 an agent (16 with int64). `on(device)` gives the edges as tensors.
+    8 bytes an edge and 8 an agent (16 with int64), and 4 of each more once messages were summed
+    on a CPU. `on(device)` gives the edges as tensors.
     """
 
     in_ptr: Array
@@ -94,15 +96,25 @@ class Network:
             )
         return self._tensors[device]
 
+    @cached_property
+    def _sums(self) -> RowSums:
+        return RowSums(self.in_ptr, self.in_src, self.out_ptr, self.out_dst)
+
     def sum_from(self, messages: torch.Tensor, step: int = 0) -> torch.Tensor:
         """For every agent, the sum of the messages of those who reach it.
 
-        messages: (..., N); integers (int32, int64) sum to the same bits in every order and on
-        every device, floating-point numbers do not.
+        messages: (..., N); integers sum to the same bits in every order and on every device,
+        floating-point numbers do not.
 
-        Returns: (..., N), of the messages' dtype.
+        Returns: (..., N), of the messages' dtype; int32 for bool and integers of 8 and 16 bits,
+        whose sums would not fit.
+
+        Raises: NetworkError for messages of another shape.
         """
-        return self.at(step).on(messages.device).sum_from(messages)
+        del step  # the same network in every step
+        if messages.device.type == "cpu" and messages.dtype in COMPILED:
+            return summed(messages, self._sums)
+        return self.on(messages.device).sum_from(messages)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +125,8 @@ class EdgeTensors:
     dst: torch.Tensor
 
     def sum_from(self, messages: torch.Tensor) -> torch.Tensor:
-        """For every agent, the sum of the messages (..., N) of those who reach it."""
+        """As Network.sum_from, in torch's operations alone."""
+        messages = widened(messages)
         if messages.dim() == 2 and messages.device.type == "cpu":
             # A batched index_add is a hundred times slower there than one row after the other.
             return torch.stack([self.sum_from(row) for row in messages])
@@ -210,6 +223,15 @@ class RandomContacts:
 
     def sum_from(self, messages: torch.Tensor, step: int | torch.Tensor = 0) -> torch.Tensor:
         """As Network.sum_from, on the contacts of a step, drawn on the messages' device."""
+        if messages.device.type == "cpu" and messages.dtype in COMPILED:
+            return summed(messages, DrawnSums(self.num_agents, self.degree, self.seed, int(step)))
+        return self.sum_by_operations(messages, step)
+
+    def sum_by_operations(
+        self, messages: torch.Tensor, step: int | torch.Tensor = 0
+    ) -> torch.Tensor:
+        """`sum_from` in torch's operations alone."""
+        messages = widened(messages)
         seed = torch.tensor(self.seed, device=messages.device)
         drawn = uniform(seed, step, CONTACTS, self.num_edges)
         senders = (drawn * self.num_agents).long()

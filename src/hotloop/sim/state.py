@@ -274,17 +274,16 @@ class State(Mapping[str, Any]):
         self.step, self.substep = saved["step"], saved["substep"]
 
     def _next(self, slot: Slot, value: Tensor, keep_graph: bool) -> Tensor:
-        value = value.to(slot.home.dtype)
         if self.watch is not None:
             value = value.as_subclass(Tensor)
         if slot.is_series:
-            place, value = self.step_index.view(1), value.unsqueeze(-1)
+            place, value = self.step_index.view(1), value.to(slot.home.dtype).unsqueeze(-1)
             if keep_graph or slot.now.requires_grad:
                 return self.traffic.allocated(slot.now.index_copy(-1, place, value))
             self.traffic.reuses += 1
             return slot.now.index_copy_(-1, place, value)
         if keep_graph:
-            return self.traffic.allocated(value)
+            return self.traffic.allocated(value.to(slot.home.dtype))
         if slot.now is not slot.home:
             target = slot.home
         else:

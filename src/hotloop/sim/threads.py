@@ -1,11 +1,16 @@
 """Threads for compiled code that runs without Python's lock, and those that torch may take."""
 
+from _thread import start_new_thread
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from queue import SimpleQueue
 from typing import TypeVar
 
 import torch
+
+LEAST_ITEMS = 250_000
+PARTS_PER_THREAD = 4
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -36,6 +41,45 @@ class Threads:
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
+
+
+def in_parts(work: Callable[[int, int], object], size: int, items: int) -> None:
+    """`work(begin, end)` over all of 0 to `size`, on as many threads as torch may use.
+
+    Whoever is free takes the next part. For some milliseconds after an operation torch's own
+    threads keep their cores busy waiting for another, so that helpers may come late or not at all:
+    nobody waits for one that has not begun. They are started for this call, in some 20 µs each,
+    so that nothing stays that a fork or an exit could trip over.
+
+    items: what there is to do in all, edges or draws, of 1 to 2 ns each; few are not divided.
+    """
+    threads = torch.get_num_threads()
+    parts = min(items // LEAST_ITEMS, PARTS_PER_THREAD * threads, size) if threads > 1 else 1
+    if parts < 2:
+        work(0, size)
+        return
+    left, over = list(range(parts))[::-1], SimpleQueue[BaseException | None]()
+
+    def take_parts() -> None:
+        with suppress(IndexError):  # nothing is left
+            while True:
+                part = left.pop()
+                over.put(_failure_of(work, size * part // parts, size * (part + 1) // parts))
+
+    for _ in range(min(threads, parts) - 1):
+        start_new_thread(take_parts, ())  # Thread.start would wait until it has begun
+    take_parts()
+    failures = [error for _ in range(parts) if (error := over.get()) is not None]
+    if failures:
+        raise failures[0]
+
+
+def _failure_of(work: Callable[[int, int], object], begin: int, end: int) -> BaseException | None:
+    try:
+        work(begin, end)
+    except BaseException as error:
+        return error
+    return None
 
 
 @contextmanager
