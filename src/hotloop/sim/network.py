@@ -210,7 +210,8 @@ class RandomContacts:
 
     def sum_from(self, messages: torch.Tensor, step: int | torch.Tensor = 0) -> torch.Tensor:
         """As Network.sum_from, on the contacts of a step, drawn on the messages' device."""
-        seed = torch.tensor(self.seed, device=messages.device)
+        # Written there by a kernel: a graph cannot capture a copy from the host.
+        seed = torch.full((), self.seed, dtype=torch.int64, device=messages.device)
         drawn = uniform(seed, step, CONTACTS, self.num_edges)
         senders = (drawn * self.num_agents).long()
         gathered = messages.index_select(-1, senders)
