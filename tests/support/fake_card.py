@@ -5,8 +5,10 @@ is the CPU's. Streams and events note nothing: what runs, runs at once. With it,
 `device="cuda"` runs as it is.
 """
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -126,8 +128,6 @@ class _Event:
         del enable_timing
 
     def record(self, _stream: Any = None) -> None:
-        import time
-
         self.ns = time.perf_counter_ns()
 
     def query(self) -> bool:
@@ -158,6 +158,7 @@ def fake_card(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         "is_available": lambda: True,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
+        "get_device_properties": lambda *_: SimpleNamespace(total_memory=2**33),
         "get_device_name": lambda *_: "A card of cardboard",
         "mem_get_info": lambda *_: (2**33, 2**33),
         "memory_reserved": lambda *_: 0,
