@@ -10,15 +10,13 @@ number for each edge at random. Medians of paired turns.
 """
 
 import argparse
-import gc
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -29,14 +27,12 @@ import psutil
 import torch
 from numba import njit
 
-from hotloop.benchmark.noise import Interval, percentile_interval, smooth_median
-from hotloop.models import covid
-from hotloop.populations import PopulationData, load
-from hotloop.sim import Executor, LoadPopulation, Record, Runner
+from hotloop.populations import load
+from hotloop.sim import Record, Runner
+from population_runs import DAYS, day_bytes, in_turns, interval, made, tenth_infectious, text
 from tables import table, write_page
 
 SIZES = (37_518, 300_000, 2_700_000, 10_000_000)
-DAYS = 21
 CORES = len(os.sched_getaffinity(0))
 THREADS = sorted({1, CORES})
 TARGETS = """\
@@ -67,45 +63,6 @@ def main() -> None:
     parts += ["## Memory", *memory(sizes)]
     parts += ["## Gradients", *gradients(options.turns)]
     write_page(options.markdown, "Populations", parts, "benchmarks/population.py")
-
-
-def made(data: PopulationData, steps: int = DAYS, **settings: Any) -> Runner:
-    """A runner of the covid model, ready to step."""
-    model = covid.model(covid.CovidSettings(num_steps=steps))
-    settings = {"device": "cpu", "threads": 1, **settings}
-    runner = Executor(model=model, pop_loader=LoadPopulation(data), **settings).runner
-    runner.init()
-    return runner
-
-
-def tenth_infectious(data: PopulationData) -> PopulationData:
-    """The same agents, of whom 5% are exposed and 5% infected."""
-    stages = np.random.default_rng(0).choice(3, data.size, p=(0.9, 0.05, 0.05)).astype(np.uint8)
-    return replace(data, stages=stages)
-
-
-def in_turns(ways: Mapping[str, Callable[[], float]], turns: int) -> dict[str, np.ndarray]:
-    """Milliseconds of each way in each turn; every turn begins with another way."""
-    names, times = list(ways), {name: np.zeros(turns) for name in ways}
-    for name in names:
-        ways[name]()
-    gc.disable()
-    for turn in range(turns):
-        for place in range(len(names)):
-            name = names[(turn + place) % len(names)]
-            times[name][turn] = ways[name]()
-    gc.enable()
-    return times
-
-
-def interval(values: np.ndarray) -> Interval:
-    rng = np.random.default_rng(0)
-    draws = rng.choice(values, (2000, len(values)))
-    return percentile_interval(smooth_median(values[None])[0], smooth_median(draws))
-
-
-def text(found: Interval, digits: int = 3) -> str:
-    return f"{found.value:.{digits}f} [{found.low:.{digits}f}, {found.high:.{digits}f}]"
 
 
 # --- the ladder -------------------------------------------------------------------------------
@@ -221,11 +178,6 @@ def probes(network: Any, pool: ThreadPoolExecutor) -> dict[str, Callable[[], flo
         for name, (work, length) in works.items()
         for threads in THREADS
     }
-
-
-def day_bytes(network: Any) -> int:
-    """Bytes of a dense day: ids, pointers, stage, time, group and message."""
-    return int(4 * network.num_edges + (4 + 1 + 2 + 1 + 1) * network.num_agents)
 
 
 def second_day(runner: Runner) -> float:

@@ -17,10 +17,13 @@ def ratio_text(ratio: tuple[float, float, float]) -> str:
     return f"{ratio[0]:.2f} [{ratio[1]:.2f}, {ratio[2]:.2f}]"
 
 
-def write_page(path: Path | None, title: str, parts: Sequence[str], made_by: str) -> None:
-    """Print a page, and write it where asked."""
+def write_page(
+    path: Path | None, title: str, parts: Sequence[str], made_by: str, *, show: bool = True
+) -> None:
+    """Print a page, unless `show` is False, and write it where asked."""
     made = f"Made by `{made_by}`, whose first lines say how to run it."
     page = "\n\n".join([f"# {title}", describe(host_facts()) + ".", *parts, made]) + "\n"
-    print(page)
+    if show:
+        print(page)
     if path is not None:
         path.write_text(page)

@@ -277,7 +277,7 @@ def test_a_captured_step_equals_the_substeps() -> None:
 
     plain, captured = started(), started()
     state = captured.state
-    steps = CapturedSteps(state, captured._all_substeps, lambda body: Again(body, state))
+    steps = CapturedSteps(state, captured._substeps_alone, lambda body, _: Again(body, state))
     captured.program, captured._advance = steps, steps.advance
     homes = {path: slot.home.data_ptr() for path, slot in state.slots.items()}
     for runner in (plain, captured):

@@ -110,7 +110,9 @@ def uniform_by_operations(
     """`uniform` in torch's operations alone, for devices without these kernels."""
     if isinstance(agents, int):
         agents = torch.arange(agents, device=seed.device)
-    start = _mix(seed) + (torch.as_tensor(step, device=seed.device) + 1) * _signed(GOLDEN)
+    if isinstance(step, int):  # written there by a kernel: a copy from the host would wait
+        step = torch.full((), step, dtype=torch.int64, device=seed.device)
+    start = _mix(seed) + (step + 1) * _signed(GOLDEN)
     key = _mix(start ^ int(_signed_mix(stream + 1)))
     drawn = _mix(key.unsqueeze(-1) + (agents + 1) * _signed(GOLDEN))
     return _shift(drawn, 32).to(torch.float64) * UNIT

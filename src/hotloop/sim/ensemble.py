@@ -19,7 +19,7 @@ from torch import Tensor
 
 from hotloop.errors import SettingError, expect_positive, nearest
 from hotloop.sim.executor import Executor, LoadPopulation, ModelSource, resolve_model
-from hotloop.sim.memory import estimate
+from hotloop.sim.memory import estimate, free_on
 from hotloop.sim.model import Model, Series
 from hotloop.sim.record import Record
 from hotloop.sim.settings import Settings, find_device
@@ -260,7 +260,7 @@ def needed_bytes(plan: Plan, loader: LoadPopulation | None, replicates: int) -> 
 def _free(plan: Plan) -> int:
     device = _device(plan)
     if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+        return free_on(device)
     return int(psutil.virtual_memory().available)
 
 

@@ -5,10 +5,12 @@ repeats numbers too, so the step is counted on the device and draws are keyed by
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 
+from hotloop.errors import SubstepError
 from hotloop.sim.state import State
 
 # Runs before the capture: libraries take their workspaces in the first ones.
@@ -22,14 +24,15 @@ class Replayable(Protocol):
         """Launch it again."""
 
 
-Capture = Callable[[Callable[[], None]], Replayable]
+# (the step, the same without counting) -> what repeats the step
+Capture = Callable[[Callable[[], None], Callable[[], None]], Replayable]
 
 
 class CapturedSteps:
     """A program made of the substeps: a step is captured once and replayed from then on.
 
-    run_substeps: runs every substep of one step on `state`.
-    capture: runs a function and returns what repeats it; a CUDA graph if not given.
+    run_substeps: runs every substep of one step on `state`, and nothing beside them.
+    capture: runs a step and returns what repeats it; a CUDA graph if not given.
 
     Raises: SubstepError at the first step, for substeps that read `state.step`.
     """
@@ -40,8 +43,9 @@ class CapturedSteps:
         self, state: State, run_substeps: Callable[[], None], capture: Capture | None = None
     ) -> None:
         self._state, self._run_substeps = state, run_substeps
-        self._capture = capture or cuda_capture
+        self._capture = capture or partial(cuda_capture, state.device)
         self._graph: Replayable | None = None
+        self._places: list[int] = []  # addresses that the graph reads and writes
         self._captures = 0
 
     def advance(self, first_step: int, steps: int) -> None:
@@ -49,11 +53,14 @@ class CapturedSteps:
         del first_step  # the state's step_index, which the graph goes on from
         if self._graph is None:
             self._graph = self._captured()
+            self._places = self._addresses()
         for _ in range(steps):
             self._graph.replay()
 
     def columns_changed(self) -> None:
-        """Nothing is derived from columns."""
+        """Capture anew where a column has another place; other numbers in it are read anew."""
+        if self._graph is not None and self._places != self._addresses():
+            self._graph = None
 
     def counters(self) -> dict[str, float]:
         """How often the graph was captured."""
@@ -71,27 +78,49 @@ class CapturedSteps:
         before = self._state.get_state()
         self._state.counts_on_device = True
         try:
-            return self._capture(self._body)
+            return self._capture(self._body, self._uncounted)
         finally:
             self._captures += 1
             self._state.counts_on_device = False
             self._state.set_state(before)
 
     def _body(self) -> None:
-        self._run_substeps()
-        self._state.settle()
+        self._uncounted()
         self._state.step_index.add_(1)
 
+    def _uncounted(self) -> None:
+        """A step that may be done again and again: counted, it would leave the episode."""
+        self._run_substeps()
+        self._state.settle()
 
-def cuda_capture(body: Callable[[], None]) -> Replayable:
-    """Warm up on a side stream, then capture. What `body` changed is the caller's to undo."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(WARM_UP_STEPS):
-            body()
-    torch.cuda.current_stream().wait_stream(side)
-    graph: Any = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        body()
+    def _addresses(self) -> list[int]:
+        return [slot.home.data_ptr() for slot in self._state.slots.values()]
+
+
+def cuda_capture(
+    device: torch.device, body: Callable[[], None], warm_up: Callable[[], None]
+) -> Replayable:
+    """Warm up on a side stream, then capture. What both have changed is the caller's to undo.
+
+    Raises: SubstepError for what a graph cannot hold.
+    """
+    with torch.cuda.device(device):
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UP_STEPS):
+                warm_up()
+        torch.cuda.current_stream().wait_stream(side)
+        graph: Any = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                body()
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            raise SubstepError(
+                f"a step ran, but cannot be captured as a graph: {error}\nExpected substeps that "
+                "leave the host alone: no .item(), no `if` on a tensor, no boolean mask as an "
+                "index, no tensor that is moved to the device. Change them, or leave capture out"
+            ) from error
     return graph  # type: ignore[no-any-return]

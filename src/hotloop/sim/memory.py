@@ -16,8 +16,9 @@ from hotloop.sim.record import Record
 from hotloop.sim.settings import Settings
 
 # Estimates of what a step needs beside the state, in bytes an agent and replicate: a draw and its
-# intermediate results are several 64-bit columns; a program keeps lists of agents.
-SUBSTEPS_WORK, PROGRAM_WORK = 40, 16
+# intermediate results are several 64-bit columns, 60 bytes in the covid model at most; a program
+# keeps lists of agents. Substeps gather a message an edge, on a card for all replicates at once.
+SUBSTEPS_WORK, PROGRAM_WORK, MESSAGE_BYTES = 64, 16, 4
 EDGE_BYTES, ROW_BYTES, UNKNOWN_ITEM = 8, 16, 4
 
 
@@ -42,7 +43,9 @@ def estimate(
     data: the loaded population or None. sizes: agents of each population.
     """
     runs, need = settings.replicates or 1, Need()
-    fused = settings.fused and model.program is not None
+    on_card = settings.device.type == "cuda"
+    # A model's program is for the CPU; on a card its substeps run.
+    fused = settings.fused and model.program is not None and not on_card
     written = {path for substep in model.substeps for path in substep.writes}
     state = snapshots = 0
     for population, columns in model.populations.items():
@@ -55,10 +58,14 @@ def estimate(
                 snapshots += column * (runs if path in written else 0)
     agents = sum(sizes.values()) * runs
     need.device["the state of all agents"] = state
-    need.device["the work of a step"] = agents * (PROGRAM_WORK if fused else SUBSTEPS_WORK)
+    work = agents * (PROGRAM_WORK if fused else SUBSTEPS_WORK)
+    if not fused:
+        edges = max((_edges(n, data) for n in model.networks.values()), default=0)
+        work += MESSAGE_BYTES * edges * (runs if on_card else 1)
+    need.device["the work of a step"] = work
     networks = sum(_network_bytes(n, data, max(sizes.values())) for n in model.networks.values())
     need.host["networks"] = networks
-    if settings.device.type == "cuda":
+    if on_card:
         need.device["networks"] = networks
     need.host["snapshots of agents"] = snapshots * (1 + -(-num_steps // record.every))
     series = sum(isinstance(value, Series) for value in model.environment.values())
@@ -73,11 +80,17 @@ def refuse_if_too_large(need: Need, settings: Settings) -> None:
     """
     host_free = psutil.virtual_memory().available
     if settings.device.type == "cuda":
-        _refuse(need.device, torch.cuda.mem_get_info(settings.device)[0], settings)
+        _refuse(need.device, free_on(settings.device), settings)
         _refuse(need.host, host_free, settings, "this machine")
     else:
         both = {k: need.device.get(k, 0) + need.host.get(k, 0) for k in need.device | need.host}
         _refuse(both, host_free, settings)
+
+
+def free_on(device: torch.device) -> int:
+    """Bytes that can be taken on a card: those that are free, and those that torch keeps unused."""
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0]) + unused
 
 
 def _refuse(
@@ -115,6 +128,17 @@ def _item_bytes(initialiser: Any, data: Any) -> int:
         width = int(np.prod(initialiser.shape[1:]))
         return min(initialiser.dtype.itemsize, UNKNOWN_ITEM) * width
     return UNKNOWN_ITEM
+
+
+def _edges(network: Any, data: Any) -> int:
+    """Of a step."""
+    if isinstance(network, PeriodicNetwork):
+        return max(each.num_edges for each in network.networks)
+    if isinstance(network, Network | RandomContacts):
+        return network.num_edges
+    if isinstance(network, FromEdges) or callable(network):
+        network = None if data is None else data.edges
+    return 0 if network is None else len(network)
 
 
 def _network_bytes(network: Any, data: Any, agents: int) -> int:

@@ -232,7 +232,8 @@ class RandomContacts:
     ) -> torch.Tensor:
         """`sum_from` in torch's operations alone."""
         messages = widened(messages)
-        seed = torch.tensor(self.seed, device=messages.device)
+        # Written there by a kernel: a graph cannot capture a copy from the host.
+        seed = torch.full((), self.seed, dtype=torch.int64, device=messages.device)
         drawn = uniform(seed, step, CONTACTS, self.num_edges)
         senders = (drawn * self.num_agents).long()
         gathered = messages.index_select(-1, senders)

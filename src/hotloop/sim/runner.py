@@ -149,7 +149,7 @@ class Runner:
             else:
                 state.seeds.copy_(others)
                 restart(self.model, self._data, state)
-                self._make_program()
+                self._seeds_changed()
         self._state_was_put_back()
         self._start_record()
 
@@ -288,7 +288,7 @@ class Runner:
         with torch.no_grad():
             self.state.set_state(saved["state"])
         if not torch.equal(seeds, self.state.seeds):
-            self._make_program()
+            self._seeds_changed()
         self._recorder: Recorder = saved["recorder"]
         self._trajectory: Trajectory = saved["trajectory"]
         self._recorder.set_state(saved["record"])
@@ -307,6 +307,11 @@ class Runner:
             with self._stats.timed(substep.name):
                 staged()
 
+    def _substeps_alone(self) -> None:
+        """All substeps with nothing beside them: what marks or times them is no part of a graph."""
+        for number in range(len(self.substeps)):
+            self._substep(number)
+
     def _substep(self, number: int) -> None:
         """One round of a substep: run it, hold it to its declaration, take over what it says."""
         substep, view, state = self.substeps[number], self._views[number], self.state
@@ -320,7 +325,8 @@ class Runner:
                 f"substep {substep.name!r} changed {changed[0]!r} in place; return a new tensor"
             )
         check_results(substep, results, state)
-        self._recorder.before_writing(substep.writes, in_place=False)
+        if not state.counts_on_device:  # the whole of a captured step waits before it starts
+            self._recorder.before_writing(substep.writes, in_place=False)
         self._touched = True
         state.commit(results, keep_graph=torch.is_grad_enabled())
         if not state.counts_on_device:
@@ -347,11 +353,16 @@ class Runner:
         if settings.fused and self.model.program is not None:
             program = self.model.program(self._parts)
         if program is None and settings.capture:
-            program = CapturedSteps(self.state, self._all_substeps)
+            program = CapturedSteps(self.state, self._substeps_alone)
         self.program = program
         if program is not None:
             kind: StageKind = "gpu" if settings.device.type == "cuda" else "cpu"
             self._advance = stage("step", program.advance, kind=kind, effect="stateful")
+
+    def _seeds_changed(self) -> None:
+        """Make the program anew, unless it is a graph, which reads the seeds where they are."""
+        if not isinstance(self.program, CapturedSteps):
+            self._make_program()
 
     def _refuse_idle_settings(self) -> None:
         """A setting acts or is refused."""

@@ -72,10 +72,12 @@ class Settings:
 def find_device(wanted: str | torch.device = "auto") -> torch.device:
     """The device to run on; "auto" takes CUDA where there is a card, else the CPU.
 
+    A card comes with its number: a tensor's device has one, and is compared with this.
+
     Raises: DeviceError for a device that this machine or this build of torch does not have.
     """
     if wanted == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        wanted = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(wanted)
     except (RuntimeError, TypeError):
@@ -85,6 +87,8 @@ def find_device(wanted: str | torch.device = "auto") -> torch.device:
         device.type == "cuda" and (device.index or 0) >= cards
     ):
         raise DeviceError(f"device {str(wanted)!r} is not there; {_available()}")
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
     return device
 
 

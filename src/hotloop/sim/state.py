@@ -121,7 +121,9 @@ class State(Mapping[str, Any]):
 
         stream: one number for each kind of decision, so that no two share a draw.
         """
-        step = self.step_index if self.counts_on_device else self._step
+        # On a card the number is there already: handing it over would hold up the host.
+        on_host = self.device.type == "cpu" and not self.counts_on_device
+        step = self._step if on_host else self.step_index
         drawn = draws.uniform(self.seeds, step, stream, self.size(population))
         return drawn if self.watch is None else self.watch(drawn)
 

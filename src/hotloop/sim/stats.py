@@ -66,9 +66,9 @@ class Stats:
         """Add the block's time to a stage's: of the host, or on CUDA between two events."""
         if self.device.type == "cuda":
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
+            begin.record(torch.cuda.current_stream(self.device))
             yield
-            end.record()
+            end.record(torch.cuda.current_stream(self.device))
             self._events.append((stage, begin, end))
             if len(self._events) >= PENDING_EVENTS:
                 self._read_events()

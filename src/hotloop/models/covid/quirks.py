@@ -32,10 +32,11 @@ class QuirkyTransmission(Transmission):
     def __init__(self, *args: Any, interactions: Tensor, both_ways: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._interactions, self._both_ways = interactions, both_ways
+        self._there: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = {}
 
     def observe(self, state: StateView) -> Mapping[str, Any]:
         """The pressure, in floating point."""
-        weights = torch.from_numpy(self.spread.weights).float().to(state.device)
+        weights, *_ = self._tables_on(state.device)
         stage = state[self.stage]
         whole = stage == stage.round()
         day = state.step_index - state[self.infected_time].long()
@@ -52,10 +53,8 @@ class QuirkyTransmission(Transmission):
 
     def act(self, state: StateView, observation: Mapping[str, Any]) -> Mapping[str, Any]:
         """The probability of infection."""
-        interactions = self._interactions.to(state.device)
+        _, interactions, table = self._tables_on(state.device)
         group = state[self.group].long()
-        # The engine's susceptibility is divided by each group's own interactions.
-        table = torch.from_numpy(self.spread.susceptibility).to(state.device) * interactions
         mean = interactions[group].mean()
         under = self.rate.sum(-1, keepdim=True) * table[group] / mean * observation["pressure"]
         return {"chance": 1.0 - torch.exp(-under)}
@@ -77,6 +76,16 @@ class QuirkyTransmission(Transmission):
             self.next_time: torch.where(decision, leaves, state[self.next_time]).to(since.dtype),
             self.daily: newly.sum(-1).float(),
         }
+
+    def _tables_on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """Weights, interactions, and susceptibility; moved once, so that a step moves nothing."""
+        if device not in self._there:
+            interactions = self._interactions.to(device)
+            own = torch.from_numpy(self.spread.susceptibility).to(device)
+            weights = torch.from_numpy(self.spread.weights).float().to(device)
+            # The engine's susceptibility is divided by each group's own interactions.
+            self._there[device] = (weights, interactions, own * interactions)
+        return self._there[device]
 
 
 class QuirkyProgression(Progression):

@@ -14,7 +14,7 @@ from torch import Tensor
 from hotloop.errors import SettingError
 from hotloop.models.epidemic.program import Mode, SpreadColumns, SpreadProgram
 from hotloop.models.epidemic.spread import INFECTION, NEVER, OUTCOME, Spread, SpreadInputs
-from hotloop.sim.network import AnyNetwork, Network
+from hotloop.sim.network import AnyNetwork, Network, RandomContacts
 from hotloop.sim.program import Parts
 from hotloop.sim.state import StateView
 from hotloop.sim.substep import Substep
@@ -91,9 +91,8 @@ class Transmission(Substep):
         days = weights.shape[-1]
         sends = (day >= 0) & (day < days)
         message = weights[stage, day.clamp(0, days - 1)] * sends
-        step = 0 if _is_static(network) else state.step
         return {
-            "pressure": network.sum_from(message, step),
+            "pressure": _pressure(network, message, state),
             "scale": 2.0**-self.spread.fraction_bits,
         }
 
@@ -110,11 +109,10 @@ class Transmission(Substep):
             per_agent = factor[group]
         else:
             per_agent = factor.gather(-1, group.expand(len(factor), group.shape[-1]))
-        felt = observation["pressure"] * observation["scale"]
+        # Before it is scaled: times a number, torch makes of an integer a float32.
+        felt = observation["pressure"].to(torch.float64) * observation["scale"]
         if state.settings.precision == "mixed":
             felt, per_agent = felt.float(), per_agent.float()
-        else:
-            felt = felt.double()
         under = per_agent * felt
         chance = torch.minimum(under, 1.0 - torch.exp(-under))
         if self.isolating and self.willing:
@@ -278,5 +276,7 @@ def one_run(column: Tensor) -> Tensor:
     return column[0]
 
 
-def _is_static(network: AnyNetwork) -> bool:
-    return isinstance(network, Network)
+def _pressure(network: AnyNetwork, message: Tensor, state: StateView) -> Tensor:
+    if isinstance(network, RandomContacts):
+        return network.sum_from(message, state.step_index)
+    return network.sum_from(message, 0 if isinstance(network, Network) else state.step)

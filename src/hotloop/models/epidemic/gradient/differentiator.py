@@ -206,9 +206,10 @@ class SpreadDifferentiator:
             runs, self._split(infected, runs), self._split(deaths, runs), strict=True
         ):
             shape = (len(problem.seeds), problem.steps)
-            done = Runs(i.reshape(shape).numpy(), d.reshape(shape).numpy(), infected_times(problem))
+            infections, dead = (series.reshape(shape).cpu().numpy() for series in (i, d))
+            done = Runs(infections, dead, infected_times(problem))
             mean, gradient = flips.of_loss(problem, loss, done)
-            value = torch.tensor(mean, dtype=torch.float64)
+            value = torch.tensor(mean, dtype=torch.float64, device=i.device)
             means.append(with_gradient((value,), inputs, partial(_scaled, gradient))[0])
         return torch.stack(means).mean()
 
