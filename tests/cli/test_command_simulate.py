@@ -150,6 +150,19 @@ def test_contacts_are_read_in_both_directions_where_asked(
     assert both["infected"]["value"] > once["infected"]["value"]
 
 
+def test_a_folder_without_a_network_gets_one_where_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "agents_only"
+    folder.mkdir()
+    (folder / "agents.csv").write_text("age\n" + "1\n2\n" * 300)
+    at = ("covid", "--population", str(folder), "--steps", "5", "--replicates", "2")
+    with pytest.raises(SettingError, match="--draw-network"):
+        simulate([*at, "--json"])
+    drawn = json_of(capsys, *at, "--draw-network")
+    assert drawn["setting"]["contacts"] > 600
+
+
 def test_the_parameters_are_taken(capsys: pytest.CaptureFixture[str]) -> None:
     assert json_of(capsys, *SMALL, "--r", "0")["infected"]["high"] == 0
     assert json_of(capsys, *SMALL, "--mortality", "0")["deaths"]["high"] == 0

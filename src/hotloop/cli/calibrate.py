@@ -49,6 +49,8 @@ class Options(CalibrationSettings):
     """Who lives there: astoria, brooklyn, a number of agents, or a folder."""
     both_ways: bool = False
     """Read each row of the network in both directions; without it from src to dst, as written."""
+    draw_network: bool = False
+    """Draw contacts at random for a folder that has agents and no network."""
     r: str | None = None
     """First guess of R, one a week, such as 4,4,3; the last one goes on."""
     mortality: float | None = None
@@ -78,6 +80,7 @@ def run(arguments: list[str]) -> int:
         model=options.model,
         population=options.population,
         both_ways=options.both_ways,
+        draw_network=options.draw_network,
         steps=len(cases.infected),
         replicates=None,
         seed=options.seed,

@@ -54,6 +54,7 @@ class Scenario:
     precision: Literal["double", "mixed"] = "double"
     active_set: bool = True
     both_ways: bool = False
+    draw_network: bool = False
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
@@ -95,7 +96,11 @@ def load_population(scenario: Scenario, errors: Console) -> "PopulationData":
     shown = errors.status(f"population {scenario.population} …")
     with shown if errors.is_terminal else contextlib.nullcontext(), refused_before_start():
         # Not given, it is not settled either: a network that has each contact once is told.
-        return load(scenario.population, both_ways=scenario.both_ways or None)
+        return load(
+            scenario.population,
+            both_ways=scenario.both_ways or None,
+            draw_network=scenario.draw_network,
+        )
 
 
 def ready(scenario: Scenario, data: "PopulationData") -> "Runner":

@@ -40,6 +40,8 @@ class Options:
     """Who lives there: astoria, brooklyn, a number of agents, or a folder."""
     both_ways: bool = False
     """Read each row of the network in both directions; without it from src to dst, as written."""
+    draw_network: bool = False
+    """Draw contacts at random for a folder that has agents and no network."""
     steps: int = 21
     """Days to simulate."""
     replicates: int = 32
@@ -90,6 +92,7 @@ def run(arguments: list[str]) -> int:
         model=options.model,
         population=options.population,
         both_ways=options.both_ways,
+        draw_network=options.draw_network,
         steps=options.steps,
         # On a cluster, one run here tells whether the settings can be.
         replicates=1 if options.ray else -(-options.replicates // batches),

@@ -131,7 +131,8 @@ def _network(name: str, initialiser: Any, model: Model, data: Any, state: State)
             what = (
                 "no population is loaded"
                 if data is None
-                else f"{data.name!r} has no edges; LoadPopulation(…, draw_network=True) draws some"
+                else f"{data.name!r} has no edges; LoadPopulation(…, draw_network=True), or "
+                "--draw-network on the command line, draws some"
             )
             raise ConfigError(f"{path}: expected the edges of the loaded population, but {what}")
         made = _loaded_network(data)

@@ -256,8 +256,8 @@ def spread_parts(parts: Parts) -> tuple[Transmission, Progression]:
 
 
 def numbers(value: Tensor) -> np.ndarray[Any, Any]:
-    """A tensor as float64 of NumPy, without its gradient."""
-    found: np.ndarray[Any, Any] = value.detach().to(torch.float64).cpu().numpy()
+    """A copy of a tensor as float64 of NumPy, without its gradient."""
+    found: np.ndarray[Any, Any] = value.detach().to(torch.float64).cpu().numpy().copy()
     return found
 
 

@@ -50,8 +50,8 @@ ESTIMATORS: dict[str, Callable[[], Estimator]] = {
 
 
 # Up to these mean numbers of other routes between the ends of a contact the bias of message passing
-# is below what 800 runs can tell, at R 4.75 and 9 (docs/benchmarks/gradients.md).
-MOST_LOOPS = Loops(back=0.05, two=0.5, three=5.0)
+# is below 2%, at twice the usual rates (docs/benchmarks/gradients.md).
+MOST_LOOPS = Loops(back=0.05, two=0.3, three=5.0)
 
 
 def has_short_loops(start: SpreadStart) -> bool:

@@ -64,7 +64,7 @@ def spread_start(runner: Runner) -> SpreadStart:
         rows = _rows_that_differ(state[path].detach(), own)
         if len(rows) > 1:
             raise SettingError(f"{path!r} differs between replicates; expected the same in all")
-        return numbers(rows[0]).copy()
+        return numbers(rows[0])
 
     isolating = control(transmission.isolating, 0)
     return SpreadStart(

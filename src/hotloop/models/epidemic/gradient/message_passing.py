@@ -328,14 +328,10 @@ def _values_of_infected(
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
-def _note_wanted(step: int, dst: Array, wanted: Array, later: Array, pairs: _Infected) -> None:
-    """Add what is wanted of the receivers after `step` to what is wanted of the thetas."""
-    rows = len(later)
-    now, following = (step + 1) % rows, (step + 2) % rows
-    row, before = later[now], later[following]
-    for place in range(np.uint64(len(row))):
-        row[place] = before[place] + wanted[place]
-    row, before = pairs.later[now], pairs.later[following]
+def _note_wanted(step: int, dst: Array, wanted: Array, pairs: _Infected) -> None:
+    """Add what is wanted of the receivers after `step` to what is wanted of the thetas of pairs."""
+    rows = len(pairs.later)
+    row, before = pairs.later[(step + 1) % rows], pairs.later[(step + 2) % rows]
     begins, ends, without = pairs.begin, pairs.end, pairs.without
     for pair in range(np.uint64(len(row))):
         total = np.float32(0.0)
@@ -375,9 +371,12 @@ def _backward(
         _losses(step, kind_ptr, tables, later, loss)
         _values(tables.value[step], ptr, dst, loss, sums, now)
         _values_of_infected(step, infected, pairs, tables, block, now)
+        ring, following = later[(step + 1) % (span + 1)], later[(step + 2) % (span + 1)]
         for place in range(np.uint64(size)):
-            wanted[place] = (after[place] - now[place]) * np.float32(escape[place])
-            worth[place] -= wanted[place]
+            more = (after[place] - now[place]) * np.float32(escape[place])
+            wanted[place] = more
+            worth[place] -= more
+            ring[place] = following[place] + more
         after, now = now, after
         factor = tables.factor[step]
         for row in range(len(senders.seed_sends) if step < senders.seed_sends.shape[1] else 0):
@@ -396,7 +395,7 @@ def _backward(
                     np.exp(factor * weight), kinds, ptr, dst, worth, escape, by,
                     by_kind[step],
                 )  # fmt: skip
-        _note_wanted(step, dst, wanted, later, pairs)
+        _note_wanted(step, dst, wanted, pairs)
         # What the step before needs: only those who still send, or were infected now, change.
         for day in range(min(span, step) + 1):
             inverse = one / theta[step - day, max(0, day - 1)]
