@@ -123,6 +123,14 @@ def test_controls_that_require_a_gradient_have_one_for_their_steps():
     torch.testing.assert_close(weeks[1:].sum(), contact.grad.sum(), rtol=1e-3, atol=1e-3)
 
 
+def test_a_control_that_is_made_to_require_a_gradient_where_it_stands_has_one():
+    runner, *_ = run_of(gradient="expected", rate=torch.full((3, 1), 4.75))
+    contact = runner.state[CONTACT].requires_grad_()
+    runner.step(21)
+    runner.state[INFECTED].sum().backward()
+    assert (contact.grad > 0).all()
+
+
 def test_an_optimizer_finds_the_control_that_a_scenario_needs():
     isolating = torch.tensor(0.0, requires_grad=True)
     optimizer = torch.optim.SGD([isolating], lr=0.01)

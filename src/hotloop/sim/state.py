@@ -232,8 +232,11 @@ class State(Mapping[str, Any]):
 
     @property
     def has_given(self) -> bool:
-        """Whether a value was set that is to be differentiated by."""
-        return any(slot.given is not None for slot in self.slots.values())
+        """Whether a value was set that is to be differentiated by, or made so where it stands."""
+        return any(
+            slot.given is not None or (slot.now.requires_grad and slot.now.is_leaf)
+            for slot in self.slots.values()
+        )
 
     def reset(self) -> None:
         """Everything as it was at first."""

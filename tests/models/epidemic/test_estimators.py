@@ -114,6 +114,14 @@ def missed(infected: torch.Tensor, deaths: torch.Tensor) -> torch.Tensor:
     ).sum() + deaths.sum() ** 2
 
 
+def test_a_rate_of_zero_has_a_gradient_beside_controls() -> None:
+    problem = CONTROLLED.at(rate=np.array([1.0, 0.0]))
+    found = [Flips().vjp(problem.at(seeds=(s,)), np.ones(4), np.zeros(4)).rate for s in range(RUNS)]
+    exact = exact_gradient(problem, np.ones(4))
+    assert exact[1] > 0.05
+    near(found, exact)
+
+
 def test_flips_give_the_derivative_of_any_expected_loss() -> None:
     found = [Flips(count=2).of_loss(PROBLEM.at(seeds=(s,)), missed) for s in range(2 * RUNS)]
 

@@ -323,7 +323,7 @@ class SpreadDifferentiator:
         slot = self._state.slots[path]
         if slot.given is not None:
             return slot.given
-        return slot.now.detach().clone()
+        return slot.now if slot.now.requires_grad else slot.now.clone()
 
     def _controls_by_step(self) -> tuple[Tensor | None, Tensor | None]:
         """Contact (1 or R, 1 or T, groups) and isolating (1 or R, 1 or T)."""

@@ -172,10 +172,9 @@ class _Events(NamedTuple):
         start, group = problem.start, problem.start.group[self.agent]
         if not start.by_controls:
             return np.asarray(self.by_factor * problem.slopes[self.step, group])
-        # By contact, too, which may be 0 now; on the scale of the rate.
-        by_rate = problem.slopes[self.step, group] + start.spread.susceptibility[group]
-        rate = problem.rate[problem.entries[self.step]]
-        return np.asarray(self.by_factor * by_rate * rate + np.abs(self.by_isolating))
+        # By contact and rate alike, of which one may be 0 now.
+        by_either = problem.slopes[self.step, group] + start.spread.susceptibility[group]
+        return np.asarray(self.by_factor * by_either + np.abs(self.by_isolating))
 
 
 def _gain(replay: "_Replay", daily: Array, worth: Array, step: int, agent: int) -> float:
