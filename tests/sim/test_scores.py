@@ -151,8 +151,9 @@ def test_noise_that_torch_differentiates_keeps_its_gradient_beside_the_decisions
     assert error[0] < 0.1
 
 
-def test_a_value_with_a_gradient_of_torchs_keeps_it_and_says_what_is_left_out() -> None:
-    runner = run_of(earners(), 0, 4)
+@pytest.mark.parametrize("replicates", [None, 1, 4])
+def test_a_value_with_a_gradient_of_torchs_keeps_it_and_says_what_is_left_out(replicates) -> None:
+    runner = run_of(earners(), 0, replicates)
     for value in runner.parameters():
         value.requires_grad_()
     with pytest.warns(UserWarning, match="gradient='score' adds"):
@@ -162,11 +163,25 @@ def test_a_value_with_a_gradient_of_torchs_keeps_it_and_says_what_is_left_out() 
     assert [value.grad is None for value in runner.parameters()] == [False, True]
 
 
-def test_a_single_run_is_told_that_it_needs_others() -> None:
-    runner = run_of(sir(), 0, None)
+@pytest.mark.parametrize("replicates", [None, 1])
+def test_a_single_run_is_told_that_it_needs_others(replicates) -> None:
+    runner = run_of(sir(), 0, replicates)
     runner.set_parameters({BETA: torch.tensor(0.1, requires_grad=True)})
+    before = runner.state[STAGE].clone()
     with pytest.raises(SettingError, match="replicates=2 or more"):
-        runner.step(1)
+        runner.step(3)
+    # No step was done: the run goes on without the gradient as if it had not been asked for.
+    assert runner.state.step == 0
+    assert torch.equal(runner.state[STAGE], before)
+    runner.set_parameters({BETA: torch.tensor(0.1)})
+    plain = run_of(sir(), 0, replicates)
+    plain.set_parameters({BETA: torch.tensor(0.1)})
+    for one in (runner, plain):
+        one.step(STEPS)
+    assert torch.equal(runner.state[CASES], plain.state[CASES])
+    assert torch.equal(
+        runner.state_trajectory[-1][-1][CASES], plain.state_trajectory[-1][-1][CASES]
+    )
     free = run_of(sir(), 0, None, gradient=False)
     free.set_parameters({BETA: torch.tensor(0.1, requires_grad=True)})
     free.step(1)

@@ -4,7 +4,7 @@ import copy
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Self
 
@@ -301,6 +301,7 @@ class Runner:
             with self._guarded():
                 self._all_substeps()
             self.state.step += 1
+            self._scores.after_step()
 
     def _all_substeps(self) -> None:
         for substep, staged in zip(self.substeps, self._stages, strict=True):
@@ -389,9 +390,23 @@ class Runner:
         wanted = self._parameters.require_grad or self.state.has_given
         return wanted and self._may_differentiate()
 
-    def _noted(self, keeps_graph: bool) -> AbstractContextManager[None]:
-        """Where the substeps are differentiated, what they decide by draws is noted."""
-        return self._scores.noted() if keeps_graph else nullcontext()
+    @contextmanager
+    def _noted(self, keeps_graph: bool) -> Iterator[None]:
+        """Where the substeps are differentiated, what they decide by draws is noted.
+
+        Where that turns out to give no gradient, the state is put back: no step was done.
+        """
+        if not keeps_graph:
+            yield
+            return
+        saved = self.get_state() if self._scores.may_refuse else None
+        try:
+            with self._scores.noted():
+                yield
+        except SettingError:
+            if saved is not None:
+                self.set_state(saved)
+            raise
 
     def _refuse_lost_gradient(self) -> None:
         """A gradient that is asked for is given or refused."""

@@ -43,6 +43,8 @@ class Scores:
     def __init__(self, state: State, *, to_all: bool) -> None:
         self._state, self._to_all = state, to_all
         self._warned = False
+        # Whether a single run may still turn out to have no gradient.
+        self.may_refuse = (state.replicates or 1) < 2
         self._first: int | None = None
         self._by_step: dict[int, Tensor] = {}
         self._inner: dict[str, tuple[Tensor, Tensor]] = {}  # by path: without scores, and with
@@ -78,10 +80,11 @@ class Scores:
             if slot.is_written and slot.home.is_floating_point()
         }
         own = [path for path, slot in ready.items() if slot.now.requires_grad]
-        self._refuse_single_run(own)
         if own and not self._to_all:
             self._warn_of(own[0])
             ready = {path: slot for path, slot in ready.items() if path not in own}
+        if (self._state.replicates or 1) < 2:
+            return  # which `after_step` has let pass
         none = torch.zeros_like(next(iter(self._by_step.values())))
         steps = [self._by_step.get(step, none) for step in range(first, done)]
         until = torch.stack(steps, -1).cumsum(-1)  # (R, steps)
@@ -95,8 +98,20 @@ class Scores:
             slot.now = outer
             self._inner[path] = (inner, outer)
 
-    def _refuse_single_run(self, own: list[str]) -> None:
-        if (self._state.replicates or 1) > 1 or (own and not self._to_all):
+    def after_step(self) -> None:
+        """Refuse a single run whose values have no gradient but that of decisions, at once.
+
+        Raises: SettingError.
+        """
+        if not self.may_refuse or not self._by_step or self._state.watch is None:
+            return
+        own = any(
+            slot.now.requires_grad
+            for slot in self._state.slots.values()
+            if slot.is_written and slot.home.is_floating_point()
+        )
+        if own and not self._to_all:
+            self.may_refuse = False
             return
         raise SettingError(
             "draws were compared with a chance that requires a gradient, which comes from how "
@@ -116,7 +131,7 @@ class Scores:
 
     def end(self) -> None:
         """What comes next is another span, or has no gradient."""
-        self._first, self._inner = None, {}
+        self._first, self._by_step, self._inner = None, {}, {}
 
     def _watched(self, drawn: Tensor) -> Tensor:
         return _watched(drawn, self, as_drawn=True)
