@@ -281,6 +281,13 @@ class Ladder:
         """Bring a population's network to the card, where all ways share it."""
         town(size)[1].on(self.card.device)
 
+    def _captured_rungs(self, make: Any, work: Any) -> list[Rung]:
+        mixed = partial(make, precision="mixed")
+        return [
+            Rung("captured graph", partial(self.card.captured, make), work),
+            Rung("captured graph, mixed precision", partial(self.card.captured, mixed), work),
+        ]
+
     def climb(self, size: int, days: int) -> list[dict[str, Any]]:
         """One run of a population from its exposed."""
         make = partial(self._made, size, days)
@@ -288,12 +295,7 @@ class Ladder:
         rungs = [
             Rung("substeps, a call a day", make, by_day),
             Rung("substeps, all days in a call", make, at_once),
-            Rung("captured graph", partial(self.card.captured, make), at_once),
-            Rung(
-                "captured graph, mixed precision",
-                partial(self.card.captured, partial(make, precision="mixed")),
-                at_once,
-            ),
+            *self._captured_rungs(make, at_once),
             Rung(CPU, partial(self._on_cpu, size, days), at_once),
         ]
         return self._measured(rungs, size)
@@ -363,12 +365,7 @@ class Ladder:
         at_once = partial(self._timed, DAYS, DAYS)
         rungs = [
             Rung("substeps", make, at_once),
-            Rung("captured graph", partial(self.card.captured, make), at_once),
-            Rung(
-                "captured graph, mixed precision",
-                partial(self.card.captured, partial(make, precision="mixed")),
-                at_once,
-            ),
+            *self._captured_rungs(make, at_once),
             Rung(CPU, partial(self._on_cpu, size, DAYS, replicates=replicates), at_once),
         ]
         return self._measured(rungs, size, replicates)

@@ -113,7 +113,6 @@ def _daily(
     """(T,) infected at each step, with its gradient."""
     start, layout = problem.start, problem.start.layout
     size, span = start.network.num_agents, layout.span
-    edges = start.network.on("cpu")
     group = torch.from_numpy(start.group.astype(np.int64))
     willing = torch.from_numpy(start.willingness)
     sends = torch.from_numpy(layout.sends[1:])
@@ -129,7 +128,7 @@ def _daily(
         messages = sends @ recent  # recent: (L, N), yesterday's infections first
         if at < seed_sends.shape[1]:
             messages = messages.index_add(0, seeds, seed_sends[:, at])
-        hazard = factor[at][group] * edges.sum_from(messages)
+        hazard = factor[at][group] * start.network.sum_from(messages)
         chance = -torch.expm1(-hazard) * (1 - isolating[at] * willing)
         now = draw(chance, susceptible, uniform(key, start.first_step + at, INFECTION, size))
         left = susceptible - now
