@@ -45,7 +45,7 @@ test: check
 	@$(BIN)/pytest -n 2 --dist loadfile
 
 test-all: check
-	@$(BIN)/pytest -n 2 --dist loadfile -m ''
+	@HOTLOOP_TEST_ALL=1 $(BIN)/pytest -n 2 --dist loadfile -m ''
 
 clean:
 	rm -rf .venv .hotloop report.html

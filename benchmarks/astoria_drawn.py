@@ -2,7 +2,7 @@
 
 Each draw is a network, its exposed and a run of the covid model with its default parameters, 100
 days, with rows read one way and both ways. The original stands beside it with its own network and
-exposed drawn anew in the same way, by `draw_stages`. It is no part of this project: give
+exposed drawn anew in the same way, by `draw_marked`. It is no part of this project: give
 the folder of its population (AgentTorch's package 0.6.0, `agent_torch/populations/astoria`), or
 leave it out, and the figures published below take its place. Raw results are appended to a file,
 from which a run that was broken off goes on.
@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from hotloop.models import covid
-from hotloop.models.covid import CovidSettings
+from hotloop.models.epidemic import covid
+from hotloop.models.epidemic.covid import CovidSettings
 from hotloop.populations import PopulationData
 from hotloop.populations.ages import AGE_GROUPS
 from hotloop.populations.degrees import AGENTS_BY_AGE, ALONE_BY_AGE, MEANS
@@ -29,9 +29,9 @@ from hotloop.populations.direction import is_acyclic
 from hotloop.populations.readers import read_folder
 from hotloop.populations.synthetic import (
     ASTORIA_AGENTS,
-    EXPOSED,
     GENERATOR_VERSION,
-    draw_stages,
+    MARKED,
+    draw_marked,
     generate,
 )
 from hotloop.sim import Executor
@@ -148,8 +148,11 @@ def measure(
     if original:
         one_way = original[READINGS[0]]
         assert one_way.edges is not None
-        stages = draw_stages(one_way.edges, one_way.size, draw)
-        towns[ORIGINAL] = {way: replace(town, stages=stages) for way, town in original.items()}
+        stages = draw_marked(one_way.edges, one_way.size, draw)
+        towns[ORIGINAL] = {
+            way: replace(town, columns={**town.columns, "stage": stages})
+            for way, town in original.items()
+        }
     for arm in wanted:
         found = {way: infections(town, draw) for way, town in towns[arm].items()}
         line: dict[str, Any] = {"arm": arm, "draw": draw, "infections": found}
@@ -159,7 +162,8 @@ def measure(
 
 
 def _readings(town: PopulationData) -> dict[str, PopulationData]:
-    town = PopulationData(town.name, {"age": town.columns["age"]}, town.edges, town.stages)
+    columns = {name: town.columns[name] for name in ("age", "stage")}
+    town = PopulationData(town.name, columns, town.edges)
     return dict(zip(READINGS, (town, town.both_ways()), strict=True))
 
 
@@ -174,12 +178,11 @@ def infections(town: PopulationData, seed: int) -> list[int]:
 def figures(town: PopulationData) -> dict[str, float]:
     """The FIGURES of a network."""
     assert town.edges is not None
-    assert town.stages is not None
     loops = town.edges[:, 0] == town.edges[:, 1]
     source, target = town.edges[~loops].T
     outgoing = np.bincount(town.edges[:, 0], minlength=town.size)
     incoming = np.bincount(town.edges[:, 1], minlength=town.size)
-    both, age, exposed = outgoing + incoming, town.columns["age"], town.stages == 1
+    both, age, exposed = outgoing + incoming, town.columns["age"], town.columns["stage"] == 1
     named = {
         "can be put in an order in which no row leads back": is_acyclic(town.edges, town.size),
         "rows": len(town.edges),
@@ -232,7 +235,7 @@ def page(measured: Measured) -> list[str]:
         "half a degree, which is its standard deviation too.",
         table(*used()),
         "And the exposed by their outgoing contacts:",
-        table(["outgoing", *OUTGOING], [["exposed", *map(str, EXPOSED)]]),
+        table(["outgoing", *OUTGOING], [["exposed", *map(str, MARKED)]]),
         f"Figures of the original's network, read one way, and of {COUNTED} that are drawn: means "
         "with 95% ranges over draws. Rows, self-loops and who has no contact are set; the others "
         "follow from the table of ages and the order of the list.",

@@ -23,7 +23,7 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from hotloop.benchmark.noise import percentile_interval, smooth_median
+from hotloop.loop.figures import percentile_interval, smooth_median
 from hotloop.models import boids
 from hotloop.sim import Executor
 from tables import table, write_page

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from hotloop.sim import Runner
-from hotloop.sim.copies import HostLane, Lane
+from hotloop.sim.copier import Copier, HostCopier
 from hotloop.sim.graph import WARM_UP_STEPS, CapturedSteps
 
 MIB = 2**20
@@ -49,7 +49,7 @@ class Card(Protocol):
     def captured(self, make: Callable[..., Runner]) -> Runner:
         """A runner whose steps are a captured graph."""
 
-    def lane_in_stream(self) -> Lane:
+    def copier_in_stream(self) -> Copier:
         """Copies in the stream that computes."""
 
 
@@ -102,7 +102,7 @@ class CudaCard:
     def captured(self, make: Callable[..., Runner]) -> Runner:
         return make(capture=True)
 
-    def lane_in_stream(self) -> Lane:
+    def copier_in_stream(self) -> Copier:
         return InStream(self.device)
 
 
@@ -176,8 +176,8 @@ class StandIn:
         runner._advance = runner.program.advance
         return runner
 
-    def lane_in_stream(self) -> Lane:
-        return HostLane()
+    def copier_in_stream(self) -> Copier:
+        return HostCopier()
 
 
 class MovedBytes(TorchDispatchMode):

@@ -41,8 +41,8 @@ from ray.cluster_utils import Cluster
 
 from cluster_plot import plot
 from hotloop.envs.ray import RayVectorEnv
-from hotloop.envs.synthetic import SyntheticEnv, SyntheticSettings, SyntheticVectorEnv
 from hotloop.rollout import FragmentCollector
+from hotloop.testing.synthetic import SyntheticEnv, SyntheticSettings, SyntheticVectorEnv
 from tables import table, write_page
 
 CORES = 48  # of a node

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from hotloop.benchmark.noise import percentile_interval, resampled_rows
 from hotloop.envs import ProcessVectorEnv
-from hotloop.envs.synthetic import Duration, SyntheticEnv, SyntheticSettings
 from hotloop.loop.clock import RealClock
+from hotloop.loop.figures import percentile_interval, resampled_rows
 from hotloop.rollout import StepCollector
+from hotloop.testing.synthetic import Duration, SyntheticEnv, SyntheticSettings
 from tables import table, write_page
 
 NUM_ENVS = 16

@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 
 from hotloop.loop import Loop, drive, stage
-from hotloop.loop.board import process_board
+from hotloop.loop.control import process_control
+from hotloop.simplify.aa import aa_test
+from hotloop.simplify.arm_names import BASELINE, aa_name
 from hotloop.simplify.experiment import Experiment
-from hotloop.simplify.names import BASELINE, aa_name
 from hotloop.simplify.record import Record
 from hotloop.simplify.settings import SimplifySettings
-from hotloop.simplify.verdict import aa_test
 from tables import table, write_page
 
 SPINNERS = 2
@@ -126,10 +126,10 @@ def make_loop() -> Loop:
 
 
 def experiment(loop: Loop, budget: float, seed: int) -> Record:
-    board = process_board()
-    made = Experiment(board, SimplifySettings(budget=budget, seed=seed, looks=1))
+    control = process_control()
+    made = Experiment(control, SimplifySettings(budget=budget, seed=seed, looks=1))
     made.may_extend = False  # the A/A is judged as it first stands
-    drive(loop, made.run(loop), board)
+    drive(loop, made.run(loop), control)
     return made.record
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hotloop.models.covid import disease
+from hotloop.models.epidemic.covid import disease
 from hotloop.models.epidemic.gradient import (
     ExpectedModel,
     Flips,
@@ -47,7 +47,7 @@ COUNTED = 0.05  # of the largest week: below, only the absolute error is judged
 
 def start(source: Any = astoria) -> SpreadStart:
     data = load(source)
-    stage = np.asarray(data.stages, np.uint8)
+    stage = np.asarray(data.columns["stage"], np.uint8)
     infected_time = np.full(len(stage), disease.UNSET, np.int16)
     next_time = infected_time.copy()
     for each, since in disease.INITIAL_INFECTED_TIME.items():
@@ -68,7 +68,7 @@ def at_a_tenth(begin: SpreadStart) -> SpreadStart:
     following = np.where(infected, since + np.where(late, 11, 6), disease.UNSET)
     return replace(
         begin,
-        stage=stage.astype(np.uint8),
+        compartment=stage.astype(np.uint8),
         infected_time=np.where(infected, since, disease.UNSET).astype(np.int16),
         next_time=following.astype(np.int16),
     )
@@ -364,7 +364,7 @@ def forward(begin: SpreadStart, steps: int, mode: Any) -> Callable[[], None]:
     column = torch.from_numpy
     days = torch.zeros(steps), torch.zeros(steps)
     columns = SpreadColumns(
-        column(begin.group), *(column(c.copy()) for c in (begin.stage, begin.infected_time,
+        column(begin.group), *(column(c.copy()) for c in (begin.compartment, begin.infected_time,
         begin.next_time)), *days,
     )  # fmt: skip
     inputs = SpreadInputs(np.array([R]), np.array(M))
@@ -374,8 +374,8 @@ def forward(begin: SpreadStart, steps: int, mode: Any) -> Callable[[], None]:
 
     def run() -> None:
         for ours, theirs in zip(
-            (columns.stage, columns.infected_time, columns.next_time),
-            (begin.stage, begin.infected_time, begin.next_time),
+            (columns.compartment, columns.infected_time, columns.next_time),
+            (begin.compartment, begin.infected_time, begin.next_time),
             strict=True,
         ):
             ours.copy_(column(theirs))
@@ -430,13 +430,13 @@ def main() -> None:
     settings = parser.parse_args()
     torch.set_num_threads(1)
     begin = start()
-    places = begin.places
+    compact = begin.compact
     parts = [
         "## Cost\n\nMilliseconds a step, one thread; medians of 15 taken in turns (and the least). "
         "The target is a backward of at most three dense steps forward. Memory beside the network: "
-        f"{sum(a.nbytes for a in places) / begin.network.num_agents:.0f} bytes an agent for the "
+        f"{sum(a.nbytes for a in compact) / begin.network.num_agents:.0f} bytes an agent for the "
         "layout, once, and "
-        f"{(4 * (begin.layout.span + 1) + 29) * len(places.agent) / begin.network.num_agents:.0f} "
+        f"{(4 * (begin.structure.active_steps + 1) + 29) * len(compact.agent) / begin.network.num_agents:.0f} "
         "while stepping back, whatever the number of steps.\n\n" + costs(begin) + "\n\n" + FLOOR,
         LOOPS + short_loops_table(settings.runs),
         LOSSES + losses_table(settings.seeds),

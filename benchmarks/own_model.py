@@ -19,7 +19,7 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from hotloop.benchmark.noise import Interval, percentile_interval, smooth_median
+from hotloop.loop.figures import Interval, percentile_interval, smooth_median
 from own_models import MODELS, Way
 from tables import table, write_page
 

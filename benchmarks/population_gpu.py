@@ -340,10 +340,10 @@ class Ladder:
         make = partial(self._made, size, days)
 
         def within(runner: Runner) -> float:
-            def lane() -> None:
-                runner._recorder._lane = self.card.lane_in_stream()
+            def copier() -> None:
+                runner._recorder._copier = self.card.copier_in_stream()
 
-            return self._timed(days, days, runner, lane)
+            return self._timed(days, days, runner, copier)
 
         rungs = []
         for way, maker in (

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hotloop.benchmark.noise import Interval, percentile_interval, smooth_median
-from hotloop.models import covid
+from hotloop.loop.figures import Interval, percentile_interval, smooth_median
+from hotloop.models.epidemic import covid
 from hotloop.populations import PopulationData
 from hotloop.sim import Executor, LoadPopulation, Runner
 from hotloop.sim.network import Network
@@ -35,7 +35,7 @@ def made(
 def tenth_infectious(data: PopulationData) -> PopulationData:
     """The same agents, of whom 5% are exposed and 5% infected."""
     stages = np.random.default_rng(0).choice(3, data.size, p=(0.9, 0.05, 0.05)).astype(np.uint8)
-    return replace(data, stages=stages)
+    return replace(data, columns={**data.columns, "stage": stages})
 
 
 def in_turns(ways: Mapping[str, Callable[[], float]], turns: int) -> dict[str, np.ndarray]:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from hotloop.benchmark.noise import Interval, percentile_interval, smooth_median
+from hotloop.loop.figures import Interval, percentile_interval, smooth_median
 from hotloop.populations import load
 from tables import table, write_page
 
@@ -139,7 +139,7 @@ def main() -> None:
 def write_population(path: Path, name: str, share: float | None) -> Path:
     """What every system reads: age, edges and stages."""
     people = load(name)
-    stages = people.stages
+    stages = people.columns["stage"]
     if share is not None:
         stages = np.zeros(people.size, np.uint8)
         chosen = np.random.default_rng(0).permutation(people.size)[: round(share * people.size)]

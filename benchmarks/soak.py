@@ -21,8 +21,8 @@ import numpy as np
 import psutil
 
 from hotloop.envs.process import ProcessVectorEnv
-from hotloop.envs.synthetic import Ledger, SyntheticSettings, read_counters, synthetic_fns
-from hotloop.envs.synthetic.counters import Counters
+from hotloop.testing.synthetic import Ledger, SyntheticSettings, read_counters, synthetic_fns
+from hotloop.testing.synthetic.counters import Counters
 
 
 @dataclass

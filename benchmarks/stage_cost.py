@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from hotloop.benchmark.noise import Interval, percentile_interval, smooth_median
-from hotloop.loop import Arm, Board, stage
+from hotloop.loop import Arm, SharedControl, stage
 from hotloop.loop.arm import OFF, REAL
-from hotloop.loop.board import process_board
+from hotloop.loop.control import process_control
+from hotloop.loop.figures import Interval, percentile_interval, smooth_median
 from tables import table, write_page
 
 TURNS = 400
@@ -31,19 +31,19 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--markdown", type=Path)
     chosen = options.parse_args()
-    board = process_board()
+    control = process_control()
 
     def bare(x: int) -> int:
         return x
 
     staged = stage("measured", bare)
     closure = checked(bare, memoryview(bytearray(256)), 3)
-    board.set(Arm("idle", rest=OFF))
-    cheapest, idle = measure(board, bare, closure), measure(board, bare, staged)
+    control.set(Arm("idle", rest=OFF))
+    cheapest, idle = measure(control, bare, closure), measure(control, bare, staged)
     ratio = interleaved_ratio(bare, staged, closure)
-    board.set(Arm("timing", rest=REAL))
-    timing = measure(board, bare, staged)
-    board.set(Arm("off", rest=OFF))
+    control.set(Arm("timing", rest=REAL))
+    timing = measure(control, bare, staged)
+    control.set(Arm("off", rest=OFF))
     rows = [
         ["a closure that checks a byte", text(cheapest), "", ""],
         [
@@ -92,10 +92,12 @@ def said(of: Interval, target: float) -> str:
     return "reached" if of.high <= target else "missed"
 
 
-def measure(board: Board, bare: Callable[[int], int], staged: Callable[[int], int]) -> Interval:
+def measure(
+    control: SharedControl, bare: Callable[[int], int], staged: Callable[[int], int]
+) -> Interval:
     differences = []
     for _ in range(TURNS):
-        board.drain_events()
+        control.drain_events()
         differences.append((batch(staged) - batch(bare)) / CALLS)
     values = np.array(differences)
     drawn = np.random.default_rng(0).integers(0, TURNS, (2_000, TURNS))

@@ -18,8 +18,8 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
 
-from hotloop.benchmark.noise import Interval, percentile_interval, smooth_median
 from hotloop.envs.cartpole import CartPoleVectorEnv
+from hotloop.loop.figures import Interval, percentile_interval, smooth_median
 from tables import table, write_page
 
 SIZES = (8, 64, 1024)

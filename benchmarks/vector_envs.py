@@ -29,7 +29,7 @@ import psutil
 
 import hotloop
 import limits
-from hotloop.envs.synthetic import Duration, SyntheticEnv, SyntheticSettings
+from hotloop.testing.synthetic import Duration, SyntheticEnv, SyntheticSettings
 from tables import ratio_text, table, write_page
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for what is imported later, and for workers

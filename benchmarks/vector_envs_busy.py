@@ -109,7 +109,7 @@ def maker(env: str) -> Callable[[], Any]:
 
             return lambda: ImgObsWrapper(gymnasium.make(env))
         return partial(gymnasium.make, env)
-    from hotloop.envs.synthetic import Duration, SyntheticEnv, SyntheticSettings
+    from hotloop.testing.synthetic import Duration, SyntheticEnv, SyntheticSettings
 
     settings = SyntheticSettings(step=Duration(int(env) * 1e-6, kind="busy"))
     return partial(SyntheticEnv, settings)

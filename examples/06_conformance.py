@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from hotloop.envs.conformance import check
+from hotloop.testing.conformance import check
 
 
 class Tank(gymnasium.Env[Any, Any]):

@@ -17,7 +17,7 @@ from hotloop.rollout import StepCollector
 
 
 class Balance:
-    """Pushes the cart to the side to which the pole falls, and now and then anywhere."""
+    """Pushes the cart to the side to which the pole falls, with some noise."""
 
     def __init__(self) -> None:
         self.rng = np.random.default_rng(0)
@@ -37,7 +37,7 @@ def make_collector() -> StepCollector:
 def make_loop() -> hotloop.Loop:
     collector = make_collector()
     return hotloop.Loop(
-        body=lambda: collector.collect().env_steps, unit="env steps", state=[collector]
+        body=lambda: collector.collect().env_steps, unit="env steps", state=collector.state
     )
 
 

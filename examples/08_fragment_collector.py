@@ -2,9 +2,9 @@
 
     python examples/08_fragment_collector.py
 
-The policy is where the envs are: a worker needs no message at a step, and nobody waits for the
-slowest. Each fragment says which version of the policy acted. With `backend="ray"` the workers may
-be on other machines.
+Each worker has a copy of the policy beside its envs: no message is sent for a step, and no worker
+waits for the slowest. Each fragment says which version of the policy acted. With `backend="ray"`
+the workers may be on other machines.
 """
 
 import time

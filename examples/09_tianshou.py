@@ -18,7 +18,7 @@ from tianshou.utils.net.common import Net
 from tianshou.utils.net.discrete import DiscreteActor, DiscreteCritic
 
 import hotloop
-from hotloop.envs.adapters.tianshou import FragmentCollector, SubprocVectorEnv
+from hotloop.integrations.tianshou import FragmentCollector, SubprocVectorEnv
 
 ENVS, STEPS, EPOCHS = 16, 64, 24
 

@@ -13,7 +13,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 
 import hotloop
-from hotloop.envs.adapters.stable_baselines3 import SubprocVecEnv
+from hotloop.integrations.stable_baselines3 import SubprocVecEnv
 
 ENVS, STEPS, UPDATES = 16, 64, 25
 

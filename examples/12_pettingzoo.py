@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 import hotloop
-from hotloop.envs.adapters.pettingzoo import parallel_vector_env
+from hotloop.integrations.pettingzoo import parallel_vector_env
 
 
 class Corridor:

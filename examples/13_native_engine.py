@@ -14,9 +14,9 @@ from functools import partial
 import numpy as np
 
 import hotloop
-from hotloop.envs.adapters.envpool import envpool_vector_env
 from hotloop.envs.cartpole import CartPoleVectorEnv
 from hotloop.envs.process import ProcessVectorEnv
+from hotloop.integrations.envpool import envpool_vector_env
 
 WORKERS, ENVS, ELITE, GENERATIONS = 2, 32, 8, 120
 

@@ -10,8 +10,8 @@ hotloop simulate covid --population 20000 --steps 42 --replicates 100 --plot
 
 import numpy as np
 
-from hotloop.models import covid
-from hotloop.populations.ages import SCHOOL_AGE
+from hotloop.models.epidemic import covid
+from hotloop.models.epidemic.covid.disease import SCHOOL_AGE
 from hotloop.sim import Executor, LoadPopulation
 
 DAYS, RUNS, CLOSED_FROM = 42, 100, 7

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from hotloop.cli.main import main as hotloop
-from hotloop.models import covid
+from hotloop.models.epidemic import covid
 from hotloop.sim import Executor, LoadPopulation
 
 AGENTS, DAYS = 10_000, 14

@@ -11,7 +11,7 @@ of a generation meet the same epidemics, so that luck does not decide between th
 import numpy as np
 
 import hotloop
-from hotloop.models.covid.env import covid_vector_env
+from hotloop.models.epidemic.covid.env import covid_vector_env
 
 POLICIES, EPIDEMICS, ELITE, GENERATIONS, WEEKS = 32, 4, 6, 30, 12
 

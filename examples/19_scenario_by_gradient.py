@@ -9,7 +9,7 @@ takes out most of the luck of single runs.
 
 import torch
 
-from hotloop.models import covid
+from hotloop.models.epidemic import covid
 from hotloop.sim import Executor, LoadPopulation
 
 AGENTS, WEEKS, REPLICATES, STEPS = 2_000, 4, 8, 16

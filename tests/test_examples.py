@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,10 @@ sys.exit(main())
 STEADY = 2
 
 
+# The others show what tests elsewhere prove; `make test-all` runs all of them.
+SLOW_SCRIPTS = ("08", "15", "17", "18", "19")
+
+
 def commands() -> list[tuple[str, str]]:
     """(verb, target) of every hotloop command in the examples' first lines."""
     return [
@@ -35,6 +40,12 @@ def commands() -> list[tuple[str, str]]:
         for line in path.read_text().splitlines()
         if (match := re.fullmatch(r"\s+hotloop (\w+)\s+examples/(\S+).*?( -- .*)?", line))
     ]
+
+
+def first_often(verb: str) -> list[Any]:
+    """The targets of a verb: the first as it is, the others as slow ones."""
+    targets = [target for of, target in commands() if of == verb]
+    return [pytest.param(t, marks=[pytest.mark.slow] if n else []) for n, t in enumerate(targets)]
 
 
 def scripts() -> list[Path]:
@@ -48,7 +59,14 @@ def test_the_examples_say_how_to_run_them() -> None:
         assert re.search(rf"^    (hotloop \w+|python) examples/{path.name}", path.read_text(), re.M)
 
 
-@pytest.mark.parametrize("path", scripts(), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=[pytest.mark.slow] if path.name.startswith(SLOW_SCRIPTS) else [])
+        for path in scripts()
+    ],
+    ids=lambda path: path.name,
+)
 def test_an_example_runs_by_itself(path: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(path)],
@@ -70,7 +88,7 @@ def run_command(verb: str, target: str, *options: str, cwd: Path) -> subprocess.
             *(*options, "--save", "example.run", *"".join(passed_on).split()),
         ],
         cwd=cwd,
-        env={k: v for k, v in os.environ.items() if k != "HOTLOOP_BOARD"},
+        env={k: v for k, v in os.environ.items() if k != "HOTLOOP_CONTROL"},
         capture_output=True,
         text=True,
         timeout=DEADLINE_S,
@@ -80,7 +98,9 @@ def run_command(verb: str, target: str, *options: str, cwd: Path) -> subprocess.
     return done
 
 
-@pytest.mark.parametrize("target", [target for verb, target in commands() if verb == "benchmark"])
+@pytest.mark.parametrize(
+    "target", first_often([t for verb, t in commands() if verb == "benchmark"])
+)
 def test_a_benchmark_of_an_example_runs(target: str, tmp_path: Path) -> None:
     done = run_command("benchmark", target, "--iterations", str(STEADY), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -88,7 +108,7 @@ def test_a_benchmark_of_an_example_runs(target: str, tmp_path: Path) -> None:
     assert len(measured) == (0 if target.endswith("--unmarked") else STEADY)
 
 
-@pytest.mark.parametrize("target", [target for verb, target in commands() if verb == "simplify"])
+@pytest.mark.parametrize("target", first_often("simplify"))
 def test_a_simplification_of_an_example_runs(target: str, tmp_path: Path) -> None:
     # A script has to show its stages within the budget, a function has them before it begins.
     budget = "4" if ":" in target else "10"

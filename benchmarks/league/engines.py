@@ -33,13 +33,14 @@ def ppo(fixes: Fixes, draws: Draws) -> Iterator[Loop]:
 
     settings = PPOSettings(epochs=fixes.count("update", 6), seed=draws.seed())
     learner = PPO(settings)
-    acts = prepared(fixes, "act", learner._act)
-    steps = prepared(fixes, "env step", learner._env_step)
-    learner.act = stage("act", acts, effect="stateful")
-    learner.env_step = stage("env step", steps, effect="stateful")
+    collector = learner.collector
+    acts = prepared(fixes, "act", collector._call_policy)
+    steps = prepared(fixes, "env step", collector._step_all)
+    collector._act = stage("act", acts, effect="stateful")
+    collector._step = stage("env step", steps, effect="stateful")
     learner.progress.env_steps = settings.total_steps  # the policy rests, the work stays
     run_in(learner.iterate, acts, steps)
-    state = [learner.policy, learner.optimizer, learner.envs, learner.fragment]
+    state = [learner.policy, learner.optimizer, *collector.state]
     try:
         yield Loop(
             body=learner.iterate,
@@ -55,7 +56,7 @@ def ppo(fixes: Fixes, draws: Draws) -> Iterator[Loop]:
 @contextmanager
 def covid(fused: bool, fixes: Fixes, _draws: Draws) -> Iterator[Loop]:
     """`covid:astoria`: an episode an iteration; or not fused, a step an iteration."""
-    from hotloop.models import covid as model
+    from hotloop.models.epidemic import covid as model
     from hotloop.sim import Executor
     from hotloop.sim.loop import loop
 
@@ -110,7 +111,7 @@ def vector_env(fixes: Fixes, draws: Draws) -> Iterator[Loop]:
         envs.close()
 
 
-COVID = ("hotloop.models.covid", "hotloop.sim.loop")
+COVID = ("hotloop.models.epidemic.covid", "hotloop.sim.loop")
 LOOPS = {
     "ppo": Entry(
         ppo,

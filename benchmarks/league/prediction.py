@@ -7,14 +7,14 @@ from typing import Any
 
 import hotloop
 from hotloop.benchmark.benchmark import Benchmark, BenchmarkSettings
-from hotloop.benchmark.noise import Interval, rate_interval
 from hotloop.loop import Arm, Loop, drive
 from hotloop.loop.arm import REAL
-from hotloop.loop.board import process_board
+from hotloop.loop.control import process_control
+from hotloop.loop.figures import Interval, rate_interval
 from hotloop.loop.host import host_facts
 from hotloop.simplify.experiment import Experiment
+from hotloop.simplify.judge import judge
 from hotloop.simplify.settings import SimplifySettings
-from hotloop.simplify.verdict import judge
 from league.turns import in_turns
 
 FASTER = (2, 4)
@@ -33,7 +33,7 @@ def before_making() -> None:
         with importlib.import_module("hotloop.benchmark.meters").Meters():
             pass
     else:
-        process_board().set(Arm("starting", rest=REAL))
+        process_control().set(Arm("starting", rest=REAL))
     gc.collect()
     gc.freeze()
 
@@ -60,9 +60,9 @@ def predict(loop: Loop, budget: float) -> dict[str, Any]:
 
 def both_rates(loop: Loop, seconds: float) -> dict[str, Plain]:
     """Units per second by an experiment of so long, and by a benchmark in turns with its rounds."""
-    board = process_board()
-    benchmark = Benchmark(board, BenchmarkSettings(seconds=2 * seconds))
-    experiment = Experiment(board, SimplifySettings(budget=seconds))
+    control = process_control()
+    benchmark = Benchmark(control, BenchmarkSettings(seconds=2 * seconds))
+    experiment = Experiment(control, SimplifySettings(budget=seconds))
 
     def count(iterations: int) -> None:
         # What is in flight is told from the calls that no iteration accounts for.
@@ -73,7 +73,7 @@ def both_rates(loop: Loop, seconds: float) -> dict[str, Plain]:
         lambda request: request.phase.startswith("round"),
     )
     turns = in_turns(benchmark.run(loop), experiment.run(loop), begins, count)
-    drive(loop, turns, board)
+    drive(loop, turns, control)
     arrays = benchmark.record.arrays()
     verdict = judge(experiment.record, loop.name, experiment.settings.worth)
     return {
@@ -91,9 +91,9 @@ def benchmark_share(loop: Loop, stage: str, seconds: float) -> float:
 def _verdict(loop: Loop, budget: float) -> Any:
     if hasattr(hotloop, "run_simplify"):
         return hotloop.run_simplify(loop, budget=budget, faster=FASTER).verdict
-    board = process_board()
-    experiment = Experiment(board, SimplifySettings(budget=budget))
-    drive(loop, experiment.run(loop), board)
+    control = process_control()
+    experiment = Experiment(control, SimplifySettings(budget=budget))
+    drive(loop, experiment.run(loop), control)
     return judge(experiment.record, loop.name, experiment.settings.worth)
 
 

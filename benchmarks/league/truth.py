@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from hotloop.errors import TargetError
-from hotloop.simplify.student import student_quantile
+from hotloop.loop.figures import student_quantile
 from league.entry import Draws, Entry, Fixes
 from league.prediction import benchmark_share
 

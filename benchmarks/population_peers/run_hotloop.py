@@ -11,7 +11,7 @@ import torch
 from seirm import RATE
 from turn import Turn
 
-from hotloop.models import covid
+from hotloop.models.epidemic import covid
 from hotloop.populations import PopulationData
 from hotloop.sim import DataLoader, Executor, LoadPopulation
 
@@ -27,7 +27,9 @@ turn = Turn("hotloop", ["hotloop", "torch", "numba", "numpy"])
 if turn.threads:
     torch.set_num_threads(turn.threads)
 people = turn.population
-loaded = LoadPopulation(PopulationData("peers", {"age": people.age}, people.edges, people.stages))
+loaded = LoadPopulation(
+    PopulationData("peers", {"age": people.age, "stage": people.stages}, people.edges)
+)
 
 
 def start(seed):

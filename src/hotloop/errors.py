@@ -1,6 +1,6 @@
-"""What can go wrong, one class per thing a caller may want to tell apart.
+"""The errors that hotloop raises on purpose: one class for each that a caller may want to catch.
 
-A message says where, what was expected, what came, and what to do.
+A message says where, what was expected, what was got, and what to do.
 """
 
 import difflib
@@ -12,7 +12,7 @@ class HotloopError(Exception):
 
 
 class SettingError(HotloopError):
-    """A setting outside of what it can be; the command line exits with 2, as for wrong usage."""
+    """A setting with an impossible value; the command line exits with 2, as for wrong usage."""
 
 
 class TargetError(HotloopError):
@@ -20,11 +20,11 @@ class TargetError(HotloopError):
 
 
 class LoopError(HotloopError):
-    """A loop that breaks its contract: no units, NaN units, an end before the measurement's."""
+    """A loop that breaks its contract: no units, NaN units, an end before the measurement ends."""
 
 
 class StageError(HotloopError):
-    """A stage that was declared in a way that cannot hold."""
+    """A stage with an impossible declaration, or one that cannot be used as it is."""
 
 
 class StateError(HotloopError):
@@ -36,11 +36,11 @@ class ShapeError(HotloopError):
 
 
 class NetworkError(HotloopError):
-    """A network that cannot be: edges to agents that do not exist, sizes that differ."""
+    """A network whose data are inconsistent: edges to missing agents, sizes that differ."""
 
 
 class WorkerError(HotloopError):
-    """A worker that died, hung, or failed in a way that cannot be sent home as it was."""
+    """A worker that died, hung, or raised an exception that cannot be sent to its parent."""
 
 
 class RunError(HotloopError):
@@ -48,7 +48,7 @@ class RunError(HotloopError):
 
 
 class RefusedError(HotloopError):
-    """A measurement that would not support a verdict; says what would."""
+    """A measurement that does not support a verdict; the message says what would."""
 
 
 class ConfigError(HotloopError):
@@ -56,30 +56,30 @@ class ConfigError(HotloopError):
 
 
 class PathError(HotloopError, KeyError):
-    """A path of a state, a parameter or a snapshot that leads nowhere."""
+    """A path in a state, a parameter or a snapshot that does not exist."""
 
     def __str__(self) -> str:
         return str(self.args[0])  # a KeyError would show its message in quotes
 
 
 class SubstepError(HotloopError):
-    """A substep that does not keep to what it declares."""
+    """A substep that does something other than it declares."""
 
 
 class ParameterError(HotloopError):
-    """A tensor that cannot be what a parameter is set to."""
+    """A tensor that a parameter cannot be set to."""
 
 
 class DeviceError(HotloopError):
-    """A device that is not there."""
+    """A device that does not exist."""
 
 
 class CapacityError(HotloopError):
-    """More memory needed than there is; says how much, and what to reduce."""
+    """Too little memory; the message says how much is needed, and what to reduce."""
 
 
 class RunnerError(HotloopError):
-    """A runner asked for what it cannot do now: before init, after the end, after a broken step."""
+    """A runner used at the wrong time: before init, after the end, after a failed step."""
 
 
 class RecordError(HotloopError):
@@ -87,11 +87,11 @@ class RecordError(HotloopError):
 
 
 class PopulationError(HotloopError):
-    """A population that cannot be: a bad column, an edge to nobody, a file cut short."""
+    """A population whose data are inconsistent: a bad column, an edge to a missing agent."""
 
 
 def expect_positive(name: str, value: float | None) -> None:
-    """Refuse a setting that is not a finite number above 0; None is not set, and fine.
+    """Refuse a setting that is not a finite number above 0; None means not set.
 
     Raises: SettingError.
     """
@@ -100,7 +100,7 @@ def expect_positive(name: str, value: float | None) -> None:
 
 
 def expect_whole(name: str, value: object, least: int, most: int | None = None) -> None:
-    """Refuse a setting that is no whole number from `least` to `most`; None is not set, and fine.
+    """Refuse a setting that is no whole number from `least` to `most`; None means not set.
 
     Raises: SettingError.
     """
@@ -108,14 +108,25 @@ def expect_whole(name: str, value: object, least: int, most: int | None = None) 
     whole = hasattr(value, "__index__") and not isinstance(value, bool)
     if value is None or (whole and least <= value and (most is None or value <= most)):  # type: ignore[operator]
         return
-    span = f"of {least} or more" if most is None else f"from {least} to {most}"
-    raise SettingError(f"{name}: expected a whole number {span}, got {value!r}")
+    limits = f"of {least} or more" if most is None else f"from {least} to {most}"
+    raise SettingError(f"{name}: expected a whole number {limits}, got {value!r}")
+
+
+def most_like(name: str, options: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the option that is most like a name, or None. cutoff: how like, from 0 to 1."""
+    return next(iter(difflib.get_close_matches(name, list(options), n=1, cutoff=cutoff)), None)
+
+
+def did_you_mean(name: str, options: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return how an error about an unknown name ends: with the option most like it, if any is."""
+    near = most_like(name, options, cutoff)
+    return "" if near is None else f"; did you mean {near!r}?"
 
 
 def nearest(name: str, options: Iterable[str]) -> str:
-    """How an error about an unknown name ends: its nearest neighbour, or else all there are."""
+    """Return how an error about an unknown name ends: with the most like option, or else all."""
     known = list(options)
-    near = difflib.get_close_matches(name, known, n=1)
-    if near:
-        return f"; did you mean {near[0]!r}?"
+    hint = did_you_mean(name, known)
+    if hint:
+        return hint
     return f"; there is {', '.join(map(repr, known))}" if 0 < len(known) <= 12 else ""

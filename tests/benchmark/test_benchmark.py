@@ -1,4 +1,4 @@
-"""What a benchmark says of loops whose speed is known."""
+"""Benchmarks of loops whose speed is known."""
 
 import asyncio
 from typing import Any
@@ -8,23 +8,23 @@ import pytest
 
 from hotloop.benchmark.benchmark import Benchmark, BenchmarkSettings
 from hotloop.benchmark.meters import COLUMNS, Meters
-from hotloop.benchmark.noise import Interval, mean_interval, rate_interval
 from hotloop.benchmark.peaks import measure_peaks
-from hotloop.benchmark.summary import Summary, Unknown, summarize
-from hotloop.benchmark.timeline import beside, by_lane, parents
+from hotloop.benchmark.summary import Summary, summarize
+from hotloop.benchmark.timeline import by_lane, parents, stages_beside_loop
 from hotloop.benchmark.work import count_work
 from hotloop.errors import RunError
-from hotloop.loop import Board, Loop, Run, Stage, drive
-from hotloop.loop.board import Event
+from hotloop.loop import Loop, Run, SharedControl, Stage, drive
+from hotloop.loop.event import Event
+from hotloop.loop.figures import Interval, Unknown, mean_interval, rate_interval
 from support.clock import FakeClock
 
 MS = 1_000_000
 
 
-def summary_of(board: Board, loop: Loop, **settings: Any) -> Summary:
+def summary_of(control: SharedControl, loop: Loop, **settings: Any) -> Summary:
     chosen = BenchmarkSettings(**settings)
-    benchmark = Benchmark(board, chosen)
-    drive(loop, benchmark.run(loop), board)
+    benchmark = Benchmark(control, chosen)
+    drive(loop, benchmark.run(loop), control)
     run = Run("benchmark", "exact", {}, benchmark.record.facts(), benchmark.record.arrays())
     run.facts |= {"start_up_s": 1.5, "first_batch_s": 1.51, "usable_cores": 2.0, "seconds": 9.0}
     return summarize(run)
@@ -37,9 +37,9 @@ def value(of: object) -> float:
 
 def test_rates_shares_and_cost_are_exact_on_an_exact_clock() -> None:
     clock = FakeClock()
-    board = Board(clock)
-    step = Stage("step", board=board)(lambda: clock.burn_ns(6 * MS))
-    wait = Stage("wait", board=board)(lambda: clock.wait_ns(2 * MS))
+    control = SharedControl(clock)
+    step = Stage("step", control=control)(lambda: clock.burn_ns(6 * MS))
+    wait = Stage("wait", control=control)(lambda: clock.wait_ns(2 * MS))
 
     def body() -> int:
         step()
@@ -48,7 +48,7 @@ def test_rates_shares_and_cost_are_exact_on_an_exact_clock() -> None:
         return 32
 
     loop = Loop(body=body, unit="env steps", batches=4, price_per_hour=3.6)
-    summary = summary_of(board, loop, seconds=5.0)
+    summary = summary_of(control, loop, seconds=5.0)
     assert value(summary.units_per_s) == pytest.approx(3200)
     assert value(summary.iterations_per_s) == pytest.approx(100)
     assert value(summary.batches_per_s) == pytest.approx(400)
@@ -68,7 +68,7 @@ def test_rates_shares_and_cost_are_exact_on_an_exact_clock() -> None:
 
 def test_the_steady_state_leaves_the_slow_start_out() -> None:
     clock = FakeClock()
-    board = Board(clock)
+    control = SharedControl(clock)
     done = 0
 
     def body() -> int:
@@ -77,20 +77,22 @@ def test_the_steady_state_leaves_the_slow_start_out() -> None:
         clock.burn_ns(50 * MS if done < 10 else 5 * MS)
         return 1
 
-    summary = summary_of(board, Loop(body=body), seconds=10.0)
+    summary = summary_of(control, Loop(body=body), seconds=10.0)
     assert value(summary.iterations_per_s) == pytest.approx(200)
 
 
 def test_a_number_of_iterations_can_be_asked_for() -> None:
     clock = FakeClock()
-    board = Board(clock)
-    summary = summary_of(board, Loop(body=lambda: clock.burn_ns(7 * MS) and 1), iterations=137)
+    control = SharedControl(clock)
+    summary = summary_of(control, Loop(body=lambda: clock.burn_ns(7 * MS) and 1), iterations=137)
     assert summary.iterations == 137
 
 
 def test_unknown_numbers_say_why() -> None:
     clock = FakeClock()
-    summary = summary_of(Board(clock), Loop(body=lambda: clock.burn_ns(MS) and 1), seconds=2.0)
+    summary = summary_of(
+        SharedControl(clock), Loop(body=lambda: clock.burn_ns(MS) and 1), seconds=2.0
+    )
     for figure in (summary.cost_per_million, summary.memory_bytes, summary.gpu_duty):
         assert isinstance(figure, Unknown)
         assert figure.why
@@ -99,15 +101,15 @@ def test_unknown_numbers_say_why() -> None:
 
 def test_bytes_moved_are_those_of_the_arrays_in_and_out() -> None:
     clock = FakeClock()
-    board = Board(clock)
+    control = SharedControl(clock)
     batch = np.zeros(1000)
 
     def double(array: np.ndarray) -> dict[str, np.ndarray]:
         clock.burn_ns(MS)
         return {"twice": array * 2}
 
-    staged = Stage("double", board=board)(double)
-    summary = summary_of(board, Loop(body=lambda: staged(batch) and 1), seconds=2.0)
+    staged = Stage("double", control=control)(double)
+    summary = summary_of(control, Loop(body=lambda: staged(batch) and 1), seconds=2.0)
     assert summary.stages[0].bytes_per_iteration == 16_000
 
 
@@ -136,16 +138,16 @@ def test_one_sample_has_no_interval() -> None:
 
 def test_counted_work_is_that_of_the_formulas_by_stage() -> None:
     torch = pytest.importorskip("torch")
-    board = Board()
+    control = SharedControl()
     weight = torch.randn(64, 32, requires_grad=True)
     x = torch.randn(16, 64)
 
     def forward_backward() -> None:
         (x @ weight).square().sum().backward()
 
-    act = Stage("act", board=board)(lambda: torch.tanh(x[:4] @ weight.detach()))
-    update = Stage("update", board=board)(forward_backward)
-    work = drive(Loop(body=lambda: (act(), update()) and 1), count_work(board), board)
+    act = Stage("act", control=control)(lambda: torch.tanh(x[:4] @ weight.detach()))
+    update = Stage("update", control=control)(forward_backward)
+    work = drive(Loop(body=lambda: (act(), update()) and 1), count_work(control), control)
     # A product of (n, k) and (k, m) takes 2nkm; the gradient of the weight takes as many.
     assert work.by_stage["act"][0] == 2 * 4 * 64 * 32
     assert work.by_stage["update"][0] == 2 * (2 * 16 * 64 * 32)
@@ -175,7 +177,7 @@ def test_meters_see_the_process_tree() -> None:
     assert (columns["processes"] >= 1).all()
 
 
-def test_nesting_is_read_off_the_intervals() -> None:
+def test_nesting_follows_from_the_intervals() -> None:
     events = [
         Event(0, 0, 100, 1),
         Event(1, 10, 50, 1),
@@ -187,7 +189,7 @@ def test_nesting_is_read_off_the_intervals() -> None:
     assert set(by_lane(events)) == {1, 2}
 
 
-def test_what_runs_beside_the_loop_is_known_by_its_lane() -> None:
+def test_stages_beside_the_loop_are_known_by_their_lane() -> None:
     boundaries = np.array([0, 100, 200, 300])
     thread, task, own_task, gpu = 7, -2, -3, -1
     events = [
@@ -197,7 +199,7 @@ def test_what_runs_beside_the_loop_is_known_by_its_lane() -> None:
         Event(3, 120, 140, own_task),  # begins and ends within one
         Event(4, 10, 290, gpu),
     ]
-    assert beside(events, boundaries, main_lane=1, main_thread=1) == {1, 2}
+    assert stages_beside_loop(events, boundaries, main_lane=1, main_thread=1) == {1, 2}
 
 
 def test_the_share_of_calls_side_by_side_is_at_most_all_of_the_time() -> None:
@@ -211,9 +213,9 @@ def test_the_share_of_calls_side_by_side_is_at_most_all_of_the_time() -> None:
     async def fetch_one() -> None:
         await asyncio.sleep(0.005)
 
-    board = Board()
-    fetch = Stage("fetch", board=board, kind="io")(fetch_one)
-    (stage,) = summary_of(board, Loop(body=body, unit="items"), iterations=20).stages
+    control = SharedControl()
+    fetch = Stage("fetch", control=control, kind="io")(fetch_one)
+    (stage,) = summary_of(control, Loop(body=body, unit="items"), iterations=20).stages
     assert 0.3 < stage.share.value <= 1
     assert stage.share.high <= 1
     assert stage.at_once > 4

@@ -1,11 +1,14 @@
-"""What the doctor says of a machine, from facts that are known."""
+"""The doctor's findings, from known facts."""
+
+import os
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hotloop.benchmark.doctor import examine, noise_of
-from hotloop.loop.host import cores, host_facts, usable_cores
+from hotloop.loop.host import cores, host_facts, usable_cores, usable_cpus, whole_cores
 
 
 def test_every_finding_says_what_it_means() -> None:
@@ -29,3 +32,11 @@ def test_the_smallest_gain_grows_with_the_noise(spread: float) -> None:
 def test_usable_cores_never_exceed_the_affinity() -> None:
     assert 0 < usable_cores() <= cores()
     assert host_facts()["cores"] == cores()
+
+
+def test_cores_are_counted_where_cpus_have_no_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(usable_cpus()) == cores()
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert usable_cpus() == frozenset()
+    assert cores() == os.cpu_count()
+    assert 1 <= whole_cores() <= cores()

@@ -1,13 +1,13 @@
-"""What a slow iteration is like: percentiles of planted durations, and how sure they are."""
+"""Percentiles of planted durations, and their intervals."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotloop.benchmark.noise import Interval
 from hotloop.benchmark.percentiles import EXACT_VALUES, percentiles
-from hotloop.benchmark.summary import Summary, Unknown, summarize
+from hotloop.benchmark.summary import Summary, summarize
+from hotloop.loop.figures import Interval, Unknown
 from hotloop.loop.run import Run
 
 SHARES = [0.5, 0.95, 0.99]
@@ -58,7 +58,7 @@ def test_at_least_its_share_of_the_weight_is_no_larger(
     assert weights[durations < found.value].sum() < share * total + 1e-6
 
 
-@pytest.mark.parametrize("count", [1_000, 5_000])
+@pytest.mark.parametrize("count", [1_000, pytest.param(5_000, marks=pytest.mark.slow)])
 def test_intervals_cover_the_truth(count: int) -> None:
     truth = np.quantile(np.random.default_rng(1).gamma(4, 0.25, 2_000_000), SHARES)
     hits, repetitions = np.zeros(3), 150
@@ -69,7 +69,7 @@ def test_intervals_cover_the_truth(count: int) -> None:
     assert (hits / repetitions > 0.87).all(), hits / repetitions
 
 
-def test_where_the_truth_may_be_beyond_the_largest_there_is_no_interval() -> None:
+def test_where_the_truth_may_exceed_the_largest_value_there_is_no_interval() -> None:
     # The largest of 100 is below the true 99th percentile in 37 of 100 samples.
     *_, p99 = percentiles(np.arange(100.0), np.ones(100), SHARES)
     assert np.isnan(p99.low)

@@ -1,12 +1,12 @@
-"""How long a stage was running, whatever runs beside it."""
+"""How long a stage was running, with calls side by side counted once."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotloop.benchmark.timeline import RunningTime, busy, running_ns
-from hotloop.loop.board import Event
+from hotloop.benchmark.timeline import RunningTime, running_ns, time_and_calls
+from hotloop.loop.event import Event
 
 STAGES = 3
 
@@ -14,7 +14,7 @@ STAGES = 3
 def test_calls_side_by_side_count_once() -> None:
     events = [Event(0, 0, 100, lane) for lane in range(8)]
     assert running_ns(events, 1).tolist() == [100]
-    assert busy(events, 1)[0].tolist() == [800]
+    assert time_and_calls(events, 1)[0].tolist() == [800]
 
 
 def test_gaps_between_calls_do_not_count() -> None:

@@ -20,7 +20,7 @@ OURS = str(Path(package.__file__).parent)
 # What is said to each bad target.
 WORDS = {
     "nosuch.py": ["nosuch.py", "no such script"],
-    "stagd.py": ["stagd.py", "did you mean staged.py"],
+    "stagd.py": ["stagd.py", "did you mean 'staged.py'"],
     "nosuch.py:make": ["nosuch.py", "no such file"],
     "nosuch:make": ["no module 'nosuch'"],
     "loops.py:two_stage": ["has no function 'two_stage'", "did you mean 'two_stages'"],

@@ -10,10 +10,11 @@ import pytest
 pytest.importorskip("torch")
 
 from hotloop.cli.calibrate import run as calibrate
-from hotloop.cli.cases import read_cases
 from hotloop.cli.report import run as report
 from hotloop.errors import SettingError
 from hotloop.loop.run import load
+from hotloop.models.epidemic.covid import MODEL
+from hotloop.results.observations import read_observations
 
 PLANTED_R, PLANTED_M = (7.0, 4.0), 0.3
 DAYS = 14
@@ -32,7 +33,7 @@ def _a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The mean of 64 runs with known parameters."""
-    from hotloop.models import covid
+    from hotloop.models.epidemic import covid
     from hotloop.populations.synthetic import Settings, generate
     from hotloop.sim import Executor
 
@@ -73,7 +74,7 @@ def test_planted_parameters_are_found_about_within_their_intervals(
         assert value["low"] > 0.3 * truth
     assert found["loss"][-1] < 0.5 * found["loss"][0]
     assert found["inside"][0] >= 0.9 * found["inside"][1] == 0.9 * 2 * DAYS
-    infected, deaths = found["daily"]
+    infected, deaths = found["by_step"]
     assert np.corrcoef(infected["middle"], infected["observed"])[0, 1] > 0.98
     assert len(deaths["low"]) == DAYS
     head, *rows = Path("fit.csv").read_text().splitlines()
@@ -111,7 +112,7 @@ def test_without_deaths_the_mortality_stays(capsys: pytest.CaptureFixture[str]) 
     assert mortality["value"]["value"] == pytest.approx(0.2)
     assert mortality["why_no_interval"] == "it was not fitted"
     assert any("mortality was kept" in note for note in found["notes"])
-    assert [curve["observed"] is None for curve in found["daily"]] == [False, True]
+    assert [curve["observed"] is None for curve in found["by_step"]] == [False, True]
 
 
 def test_an_interrupted_fit_says_how_far_it_came(
@@ -151,8 +152,11 @@ def test_an_interrupted_fit_says_how_far_it_came(
         (GOOD.replace("3,4\n", "3,4,5\n"), "line 5: expected 2 values, as in the header, got 3"),
         (GOOD.replace("3,4\n", ""), "line 5: expected the day after that of the line before"),
         (GOOD.replace("3,4\n", "Monday,4\n"), "line 5: expected a day as a whole number"),
-        ("\n".join(GOOD.splitlines()[:7]), "expected at least 7 days, one week's rate, got 6"),
-        ("day,cases\n" + "".join(f"{d},0\n" for d in range(9)), "nobody is infected on any day"),
+        ("\n".join(GOOD.splitlines()[:7]), "expected at least 7 lines of counts, got 6"),
+        (
+            "day,cases\n" + "".join(f"{d},0\n" for d in range(9)),
+            "is 0 in every line",
+        ),
         (GOOD.replace("3,4\n", "3,19000\n"), "among the 10,000 agents of synthetic-10000"),
     ],
 )
@@ -183,7 +187,8 @@ def test_counts_that_cannot_be_fitted_are_refused(text: str, words: str) -> None
 def test_bad_settings_are_refused_before_it_starts(
     arguments: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hotloop.cli.calibrate.calibrate", lambda *_: pytest.fail("it started"))
+    begun = "hotloop.models.epidemic.weekly_rates.calibrate"
+    monkeypatch.setattr(begun, lambda *_: pytest.fail("it started"))
     Path("cases.csv").write_text(GOOD)
     Path("binary.csv").write_bytes(b"\xff\xfe\x00day")
     given = [] if "--population" in arguments else ["--population", "10000"]
@@ -199,9 +204,10 @@ def test_a_file_as_authorities_publish_it_is_read() -> None:
         + b"".join(b"2020-02-%02d,Queens,%d,0\r\n" % (day, day) for day in range(23, 30))
         + b"2020-03-01,Queens,40.5,1\r\n\r\n"
     )
-    found = read_cases(Path("cases.csv"))
-    assert found.infected == [*range(23, 30), 40.5]
-    assert found.deaths == [0] * 7 + [1]
+    assert MODEL.calibration is not None
+    found = read_observations(Path("cases.csv"), MODEL.calibration.observed, 7)
+    assert found["daily_infected"].tolist() == [*range(23, 30), 40.5]
+    assert found["daily_deaths"].tolist() == [0] * 7 + [1]
 
 
 def test_without_a_target_it_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,6 +24,7 @@ def test_a_loader_wrapped_anew_in_every_epoch_marks_the_iterations(
     assert named == pytest.approx({"load": 1.0, "train": 1.0}, abs=0.02)
 
 
+@pytest.mark.slow
 def test_its_experiment_ends_within_the_budget(hotloop: Callable, project: Path) -> None:
     done = hotloop("simplify", "epochs.py", "--budget", "3", "--save", "v.run", cwd=project)
     assert "before the experiment did" not in done.err, done.err
@@ -34,6 +35,7 @@ def test_its_experiment_ends_within_the_budget(hotloop: Callable, project: Path)
     assert done.code in (0, 1)
 
 
+@pytest.mark.slow
 def test_epochs_that_end_before_the_experiment_does_are_said_to(
     hotloop: Callable, project: Path
 ) -> None:

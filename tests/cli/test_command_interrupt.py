@@ -152,6 +152,7 @@ def test_nothing_is_left_in_shared_memory_when_the_command_is_killed(
     assert segments_left(project) == []
 
 
+@pytest.mark.slow
 def test_a_simplification_is_interrupted(start: Callable, hotloop: Callable, project: Path) -> None:
     command = start("simplify", "worker_loops.py:serial", "--budget", "120", cwd=project)
     command.wait_for("measuring")

@@ -55,6 +55,7 @@ def test_time_spent_in_imports_is_not_counted(
     assert (tmp_path / "imported").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", [("simplify", "--budget"), ("benchmark", "--seconds")])
 def test_a_script_that_loads_for_longer_than_the_time_asked_for_is_not_cut_off(
     hotloop: Callable, project: Path, verb: tuple[str, str]

@@ -1,4 +1,4 @@
-"""`hotloop report`: every report can be drawn again, and a bad file is said to be one."""
+"""`hotloop report`: every report can be drawn again, and a bad file is refused in a sentence."""
 
 import json
 import zipfile
@@ -37,7 +37,7 @@ def test_it_is_byte_for_byte_what_the_verb_printed(
     assert again.out == runs[verb].out
 
 
-def test_it_is_what_was_printed_after_a_scripts_own_words(
+def test_it_is_what_was_printed_after_the_scripts_own_output(
     hotloop: Callable, shared_project: Path, runs: dict[str, Any]
 ) -> None:
     again = hotloop("report", "script.run", cwd=shared_project)

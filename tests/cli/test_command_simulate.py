@@ -74,7 +74,7 @@ def test_the_answer_comes_first_then_charts_then_the_days(simulated: tuple[Any, 
 def test_the_results_are_those_of_single_runs_from_seeds_that_follow_each_other(
     simulated: tuple[Any, Path],
 ) -> None:
-    from hotloop.models import covid
+    from hotloop.models.epidemic import covid
     from hotloop.sim import Executor
 
     head, columns = table(simulated[1] / "new" / "results.csv")
@@ -125,10 +125,14 @@ def test_json_holds_the_medians_of_the_results(capsys: pytest.CaptureFixture[str
     infected = columns[3].reshape(24, 15)
     assert columns[1].min() == 3
     assert found["setting"]["replicates"] == 24
-    assert found["daily"][0]["middle"] == np.median(infected, axis=0).tolist()
+    assert found["by_step"][0]["middle"] == np.median(infected, axis=0).tolist()
     assert found["totals"][0]["middle"] == np.median(infected.cumsum(1), axis=0).tolist()
     low, middle, high = np.percentile(infected.sum(1), [2.5, 50, 97.5])
-    assert found["infected"] == {"value": middle, "low": low, "high": high}
+    assert found["outputs"]["daily_infected"]["total"] == {
+        "value": middle,
+        "low": low,
+        "high": high,
+    }
     assert found["stats"]["steps"] == 15
     assert found["stats"]["agent_steps"] == 15 * 24 * 2000
 
@@ -136,10 +140,15 @@ def test_json_holds_the_medians_of_the_results(capsys: pytest.CaptureFixture[str
 def test_every_way_to_run_gives_the_same_counts(capsys: pytest.CaptureFixture[str]) -> None:
     plain = json_of(capsys, *SMALL)
     for other in ("--no-active-set", "--threads=1"):
-        assert json_of(capsys, *SMALL, other)["daily"] == plain["daily"], other
+        assert json_of(capsys, *SMALL, other)["by_step"] == plain["by_step"], other
     mixed = json_of(capsys, *SMALL, "--precision", "mixed")
     assert mixed["stats"]["precision"] == "mixed"
-    assert 0.5 < mixed["infected"]["value"] / plain["infected"]["value"] < 2
+    assert (
+        0.5
+        < mixed["outputs"]["daily_infected"]["total"]["value"]
+        / plain["outputs"]["daily_infected"]["total"]["value"]
+        < 2
+    )
 
 
 def test_contacts_are_read_in_both_directions_where_asked(
@@ -147,7 +156,10 @@ def test_contacts_are_read_in_both_directions_where_asked(
 ) -> None:
     once, both = json_of(capsys, *SMALL), json_of(capsys, *SMALL, "--both-ways")
     assert both["setting"]["contacts"] > 1.9 * once["setting"]["contacts"]
-    assert both["infected"]["value"] > once["infected"]["value"]
+    assert (
+        both["outputs"]["daily_infected"]["total"]["value"]
+        > once["outputs"]["daily_infected"]["total"]["value"]
+    )
 
 
 def test_a_folder_without_a_network_gets_one_where_asked(
@@ -164,9 +176,13 @@ def test_a_folder_without_a_network_gets_one_where_asked(
 
 
 def test_the_parameters_are_taken(capsys: pytest.CaptureFixture[str]) -> None:
-    assert json_of(capsys, *SMALL, "--r", "0")["infected"]["high"] == 0
-    assert json_of(capsys, *SMALL, "--mortality", "0")["deaths"]["high"] == 0
-    assert json_of(capsys, *SMALL, "--mortality", "1")["deaths"]["low"] > 0
+    assert json_of(capsys, *SMALL, "--r", "0")["outputs"]["daily_infected"]["total"]["high"] == 0
+    assert (
+        json_of(capsys, *SMALL, "--mortality", "0")["outputs"]["daily_deaths"]["total"]["high"] == 0
+    )
+    assert (
+        json_of(capsys, *SMALL, "--mortality", "1")["outputs"]["daily_deaths"]["total"]["low"] > 0
+    )
 
 
 @pytest.mark.parametrize("batch", ["1", "7", "100"])
@@ -192,7 +208,11 @@ def test_a_gpu_gives_the_same_kind_of_curve(capsys: pytest.CaptureFixture[str]) 
     cpu = json_of(capsys, *SMALL, "--replicates", "200")
     gpu = json_of(capsys, *SMALL, "--replicates", "200", "--device", "auto")
     assert gpu["setting"]["device"].startswith("cuda")
-    assert gpu["infected"]["low"] <= cpu["infected"]["value"] <= gpu["infected"]["high"]
+    assert (
+        gpu["outputs"]["daily_infected"]["total"]["low"]
+        <= cpu["outputs"]["daily_infected"]["total"]["value"]
+        <= gpu["outputs"]["daily_infected"]["total"]["high"]
+    )
 
 
 def test_parquet_holds_what_csv_holds(capsys: pytest.CaptureFixture[str]) -> None:

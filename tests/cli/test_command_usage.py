@@ -43,7 +43,7 @@ def test_help_names_every_verb_and_every_kind_of_target(hotloop: Callable, tmp_p
     done = hotloop("--help", cwd=tmp_path)
     assert done.code == 0
     assert done.err == ""
-    for word in (*VERBS, "file.py:function", "module:function", "script.py", "ppo:CartPole-v1"):
+    for word in (*VERBS, "file.py:function", "module:NAME", "script.py", "ppo:CartPole-v1"):
         assert word in done.out
 
 

@@ -11,11 +11,15 @@ import numpy as np
 import pytest
 
 from hotloop.envs import auto
-from hotloop.envs.auto import Choice, Probe, expect, probe_env
-from hotloop.envs.make import make_vec, native_call
-from hotloop.envs.placement import Neighbours
-from hotloop.envs.synthetic import Duration, SyntheticEnv, SyntheticSettings, SyntheticVectorEnv
+from hotloop.envs.auto import Choice, decide, find_racers
+from hotloop.envs.backends import candidates_for
+from hotloop.envs.ids import native_call
+from hotloop.envs.make import make_vec
+from hotloop.envs.placement import OtherPrograms
+from hotloop.envs.probe import probe_env
+from hotloop.envs.workload import Candidate, Probe, Variant, Workload
 from hotloop.errors import WorkerError
+from hotloop.testing.synthetic import Duration, SyntheticEnv, SyntheticSettings, SyntheticVectorEnv
 
 CHEAP = Probe(step_s=5e-6, late_step_s=6e-6, busy=1.0, obs_bytes=64, make_s=1e-3, steps=1)
 HEAVY = Probe(step_s=5e-3, late_step_s=6e-3, busy=1.0, obs_bytes=64, make_s=1e-3, steps=1)
@@ -29,30 +33,33 @@ def _spin():
         pass
 
 
-def best(*args, **kwargs):
-    first = expect(*args, **kwargs)[0]
-    return first.backend, first.num_workers
+def expect(*args, **kwargs):
+    return candidates_for(Workload(*args, **kwargs))
+
+
+def kind(candidate):
+    return candidate.variant.backend, candidate.variant.num_workers
 
 
 @pytest.mark.parametrize(
     ("probe", "envs", "cores", "backend", "workers"),
     [
-        (CHEAP, 1, 8, "serial", {1}),
-        (CHEAP, 8, 2, "serial", {1}),
-        (CHEAP, 64, 1, "serial", {1}),
+        (CHEAP, 1, 8, "serial", {None}),
+        (CHEAP, 8, 2, "serial", {None}),
+        (CHEAP, 64, 1, "serial", {None}),
         (CHEAP, 1024, 8, "process", {8}),
         (HEAVY, 16, 8, "process", {8, 16}),
-        (HEAVY, 1, 8, "serial", {1}),
-        (HEAVY, 4, 1, "serial", {1}),
+        (HEAVY, 1, 8, "serial", {None}),
+        (HEAVY, 4, 1, "serial", {None}),
         (SLEEPY, 32, 2, "process", {32}),
         (SLEEPY, 500, 2, "process", {256}),  # no more than that
-        (LARGE, 4, 2, "serial", {1}),  # the copies cost more than the steps
-        (NATIVE, 1, 4, "serial", {1}),
+        (LARGE, 4, 2, "serial", {None}),  # the copies cost more than the steps
+        (NATIVE, 1, 4, "serial", {None}),
         (NATIVE, 4, 4, "process", {4}),
     ],
 )
 def test_expectations(probe, envs, cores, backend, workers):
-    got = best(probe, envs, cores)
+    got = kind(expect(probe, envs, cores)[0])
     assert got[0] == backend
     assert got[1] in workers
 
@@ -63,41 +70,45 @@ def test_expectations_are_sorted_and_of_possible_numbers():
             candidates = expect(probe, envs, 4, splits=1)
             seconds = [candidate.expected_s for candidate in candidates]
             assert seconds == sorted(seconds)
-            assert all(1 <= candidate.num_workers <= envs for candidate in candidates)
-    assert all(c.num_workers <= 4 for c in expect(SLEEPY, 8, 4, splits=2))
+            assert all(
+                1 <= (candidate.variant.num_workers or 1) <= envs for candidate in candidates
+            )
+    assert all((c.variant.num_workers or 1) <= 4 for c in expect(SLEEPY, 8, 4, splits=2))
 
 
 def test_workers_that_were_asked_for_are_kept():
-    assert [(c.backend, c.num_workers) for c in expect(CHEAP, 8, 4, asked=3)] == [("process", 3)]
+    assert [kind(c) for c in expect(CHEAP, 8, 4, num_workers=3)] == [("process", 3)]
 
 
 def test_beside_other_programs_more_workers_get_more_of_the_cores():
     alone = expect(HEAVY, 8, 2)
-    assert (alone[0].backend, alone[0].num_workers) == ("process", 2)
-    beside = {c.num_workers: c.expected_s for c in expect(HEAVY, 8, 2, others=2.0)}
+    assert kind(alone[0]) == ("process", 2)
+    beside = {c.variant.num_workers: c.expected_s for c in expect(HEAVY, 8, 2, other_load=2.0)}
     assert beside[8] < beside[4] < beside[2]
-    serial = {c.backend: c.expected_s for c in expect(HEAVY, 8, 2, others=3.0)}["serial"]
+    serial = {c.variant.backend: c.expected_s for c in expect(HEAVY, 8, 2, other_load=3.0)}[
+        "serial"
+    ]
     assert serial == pytest.approx(8 * HEAVY.step_s / (2 / 4), rel=1e-3), "two cores for four"
 
 
 def test_beside_other_programs_few_workers_race_with_many_and_with_one_process():
     """There 8 workers of 32 CartPoles were expected at 0.6 ms, and took 3.5 where 2 took 1.9."""
     for others in (1.0, 2.0):
-        racers = auto._racers(expect(CHEAP, 64, 2, others=others), others)
-        kinds = [(racer.backend, racer.num_workers) for racer in racers]
-        assert ("serial", 1) in kinds
+        racers = find_racers(expect(CHEAP, 64, 2, other_load=others), others)
+        kinds = [kind(racer) for racer in racers]
+        assert ("serial", None) in kinds
         assert ("process", 2) in kinds
         assert len(kinds) == len(set(kinds)) <= 3
-    assert len(auto._racers(expect(CHEAP, 64, 2), 0.0)) <= 2
-    assert auto._racers(expect(HEAVY, 64, 8), 0.0) == [], "nothing comes close"
-    assert auto._racers(expect(CHEAP, 64, 2, asked=2, others=1.0), 1.0) == []
+    assert len(find_racers(expect(CHEAP, 64, 2), 0.0)) <= 2
+    assert find_racers(expect(HEAVY, 64, 8), 0.0) == [], "nothing comes close"
+    assert find_racers(expect(CHEAP, 64, 2, num_workers=2, other_load=1.0), 1.0) == []
 
 
 def test_neighbours_are_counted():
     process = multiprocessing.get_context("fork").Process(target=_spin, daemon=True)
     process.start()
     try:
-        neighbours = Neighbours()
+        neighbours = OtherPrograms()
         assert math.isnan(neighbours.busy_cores())
         time.sleep(1.0)
         # The scheduler may keep it waiting; but nothing here computes for it.
@@ -196,3 +207,39 @@ def test_the_choice_is_made_and_told(probe, make, backend, monkeypatch, caplog):
     envs.reset(seed=0)
     envs.step(np.zeros(envs.num_envs, np.int64))
     envs.close()
+
+
+def racers(*times):
+    """Serial, two workers and four, with the times of a step in each round."""
+    variants = [Variant("serial"), Variant("process", 2), Variant("process", 4)]
+    columns = np.array(times, float).T
+    return [
+        Candidate(v, 1.0, float(t.mean())) for v, t in zip(variants, times, strict=False)
+    ], columns
+
+
+def test_a_race_is_won_by_the_fastest_where_that_is_sure():
+    drift = np.array([1.0, 2.0, 1.5, 1.2])
+    chosen, undecided = decide(*racers(2.0 * drift, 1.0 * drift, 1.1 * drift))
+    assert (kind(chosen), undecided) == (("process", 2), [])
+
+
+def test_where_a_race_cannot_tell_two_apart_fewer_workers_win():
+    drift = np.array([1.0, 2.0, 1.5, 1.2])
+    noise = np.array([1.3, 0.7, 1.2, 0.9])
+    chosen, undecided = decide(*racers(3.0 * drift, 1.1 * drift * noise, 1.0 * drift))
+    assert kind(chosen) == ("process", 2)
+    assert [kind(other) for other in undecided] == [("process", 4)]
+    choice = Choice("process", 2, 8, CHEAP, (), undecided=tuple(undecided))
+    assert (
+        "; not told apart from process x 4, so the one with fewer workers is taken" in choice.reason
+    )
+
+
+def test_a_race_measures_every_racer_in_every_round(monkeypatch):
+    monkeypatch.setattr(auto, "RACE_S", 0.05)
+    pair = [Candidate(Variant("serial"), 1.0), Candidate(Variant("process", 1), 1.0)]
+    times = auto._race([SyntheticEnv] * 2, pair)
+    assert times.shape[0] >= auto.MIN_ROUNDS
+    assert times.shape[1] == 2
+    assert (times > 0).all()

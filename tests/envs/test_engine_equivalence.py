@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import faulty_envs as faulty
 import gymnasium
 import numpy as np
 import pytest
@@ -15,59 +14,20 @@ from gymnasium.wrappers import (
     RecordEpisodeStatistics,
     TimeLimit,
 )
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from sampled_envs import INFOS, Sampled, Words
-from trees import assert_same
 
-from hotloop.envs.conformance import ConformanceSettings, check
-from hotloop.envs.make import make_env
+import support.faulty_envs as faulty
+from hotloop.envs.ids import make_env
 from hotloop.envs.process import ProcessVectorEnv
 from hotloop.envs.serial import SerialVectorEnv
+from hotloop.testing.conformance import ConformanceSettings, check
+from support.equivalence import BOX, COMMON, DISCRETE, NESTED, any_space, drive, same_results
+from support.often import examples
+from support.sampled_envs import INFOS, Sampled
+from support.trees import assert_same
 
 MODES = list(AutoresetMode)
-COMMON = {
-    "deadline": None,
-    "suppress_health_check": list(HealthCheck),
-    "derandomize": True,
-    "phases": [Phase.generate],  # shrinking takes minutes with processes
-}
-DISCRETE = spaces.Discrete(3)
-BOX = spaces.Box(-1, 1, (3,), np.float32)
-
-leaf_spaces = st.one_of(
-    st.builds(
-        lambda dtype, shape: spaces.Box(-2, 3, shape, dtype),
-        st.sampled_from([np.float16, np.float32, np.float64, np.int8, np.int64]),
-        st.sampled_from([(), (1,), (3,), (2, 1, 3)]),
-    ),
-    st.builds(lambda shape: spaces.Box(0, 255, shape, np.uint8), st.sampled_from([(4,), (3, 2)])),
-    st.builds(spaces.Discrete, st.integers(1, 5), start=st.integers(-3, 3)),
-    st.sampled_from([spaces.MultiDiscrete([3, 2]), spaces.MultiDiscrete([[2, 3], [4, 5]])]),
-    st.sampled_from([spaces.MultiBinary(3), spaces.MultiBinary((2, 2))]),
-    st.builds(spaces.Text, st.integers(1, 6)),
-    st.sampled_from(
-        [
-            spaces.Graph(BOX, spaces.Discrete(3)),
-            spaces.Graph(BOX, None),
-            spaces.Sequence(DISCRETE),
-            spaces.Sequence(BOX, stack=True),
-            spaces.OneOf([DISCRETE, BOX]),
-            Words(),
-        ]
-    ),
-)
-pairs = st.tuples(leaf_spaces, leaf_spaces)
-any_space = st.one_of(
-    leaf_spaces,
-    pairs.map(spaces.Tuple),
-    pairs.map(lambda pair: spaces.Dict(b=pair[0], a=pair[1])),
-    st.tuples(leaf_spaces, pairs).map(
-        lambda three: spaces.Tuple(
-            (spaces.Dict(z=spaces.Tuple([three[0]]), y=three[1][0]), three[1][1])
-        )
-    ),
-)
 plans = st.fixed_dictionaries(
     {
         "observation_space": any_space,
@@ -80,29 +40,6 @@ plans = st.fixed_dictionaries(
 modes = st.sampled_from(MODES)
 
 
-def drive(engines, steps=12, seed=0, actions=None, reset_at=None):
-    """All take the same steps and resets; the first is the one that the others must equal."""
-    plain = engines[0]
-    plain.action_space.seed(seed)
-    _same(engines, lambda envs: envs.reset(seed=seed))
-    for number in range(steps):
-        action = plain.action_space.sample() if actions is None else actions(number)
-        step = _same(engines, lambda envs, action=action: envs.step(action))
-        over = np.array(step[2] | step[3])
-        if number == reset_at:
-            _same(engines, lambda envs: envs.reset(options={"why": "now"}))
-        elif over.any() and plain.metadata["autoreset_mode"] == AutoresetMode.DISABLED:
-            _same(engines, lambda envs, over=over: envs.reset(options={"reset_mask": over.copy()}))
-
-
-def _same(engines, act):
-    plain, *others = engines
-    expected = act(plain)
-    for other in others:
-        assert_same(act(other), expected)
-    return expected
-
-
 def close(engines):
     for envs in engines:
         envs.close()
@@ -111,7 +48,7 @@ def close(engines):
 # --- serial against Gymnasium ---------------------------------------------------------------------
 
 
-@settings(max_examples=80, **COMMON)
+@settings(max_examples=examples(80), **COMMON)
 @given(
     plan=plans, num_envs=st.integers(1, 6), mode=modes, seed=st.integers(0, 99), copy=st.booleans()
 )
@@ -136,7 +73,7 @@ class _IntsAsGymnasium:
 # --- processes against serial ---------------------------------------------------------------------
 
 
-@settings(max_examples=30, **COMMON)
+@settings(max_examples=examples(30), **COMMON)
 @given(
     plan=plans,
     num_envs=st.integers(1, 6),
@@ -158,12 +95,6 @@ def test_processes_equal_serial(plan, num_envs, workers, mode, seed, copy):
         drive([serial, process], seed=seed, reset_at=7)
     finally:
         close([serial, process])
-
-
-NESTED = spaces.Dict(
-    image=spaces.Box(0, 255, (2, 3), np.uint8),
-    pair=spaces.Tuple((spaces.Text(4), spaces.Box(-1, 1, (), np.float16))),
-)
 
 
 @pytest.mark.parametrize("context", ["spawn", "forkserver"])
@@ -273,7 +204,7 @@ def test_episode_statistics_come_home():
     fns = [lambda: RecordEpisodeStatistics(TimeLimit(_base(length=9), 4))] * 3
     engines = [SerialVectorEnv(fns), ProcessVectorEnv(fns, num_workers=2)]
     try:
-        _same(engines, lambda envs: envs.reset(seed=3))
+        same_results(engines, lambda envs: envs.reset(seed=3))
         ended = 0
         for _ in range(20):
             steps = [envs.step(np.array([0, 1, 2])) for envs in engines]
@@ -317,7 +248,7 @@ def test_attributes_and_calls():
         ProcessVectorEnv(fns, num_workers=3),
     ]
     try:
-        _same(engines, lambda envs: envs.reset(seed=3))
+        same_results(engines, lambda envs: envs.reset(seed=3))
         for act in (
             lambda envs: envs.get_attr("length"),
             lambda envs: envs.np_random_seed,
@@ -329,7 +260,7 @@ def test_attributes_and_calls():
             lambda envs: [r.bit_generator.state for r in envs.np_random],
             lambda envs: envs.step(np.array([1, 0, 2])),
         ):
-            _same(engines, act)
+            same_results(engines, act)
         for envs in engines[1:]:
             with pytest.raises(ValueError, match="length equal to the number of environments"):
                 envs.set_attr("length", [1, 2])

@@ -16,6 +16,7 @@ from hotloop.envs import infos as infos_module
 from hotloop.envs.infos import Columns, concat_infos, merge_infos, split_infos, take_infos
 from hotloop.envs.vector import Table
 from hotloop.errors import ShapeError
+from support.often import examples
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -96,7 +97,9 @@ odd_keys = st.sampled_from(["a", 1, True, 1.0, None, "_1", np.str_("a")])
 values = st.recursive(
     scalars | arrays | others, lambda inner: st.dictionaries(keys, inner, max_size=3), max_leaves=6
 )
-loose = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+loose = settings(
+    max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 @loose
@@ -146,7 +149,7 @@ def test_equals_gymnasium_where_all_infos_are_alike(infos, nest):
     assert_same_outcome(len(infos), pairs)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(same_keys, st.data())
 def test_equals_gymnasium_in_same_step(infos, data):
     ended = data.draw(st.lists(st.booleans(), min_size=len(infos), max_size=len(infos)))
@@ -328,7 +331,7 @@ def told(sizes, tell):
     """A table with a row for each env, whose vector envs told something."""
     table = Table.empty(Layout.of(spaces.Discrete(2)), sum(sizes), ())
     for number, size in enumerate(sizes):
-        table.tell(sum(sizes[:number]), tell(number, size))
+        table.add_infos(sum(sizes[:number]), tell(number, size))
     return table
 
 
@@ -363,8 +366,8 @@ def test_columns_are_taken_as_if_each_env_had_told_its_own(parts, data):
             assert_same(in_order(got), in_order(expected))
         else:
             for (row, got), (other, expected) in zip(
-                [pair for pair in table.take_told(rows) if pair[1]],
-                [pair for pair in plain.take_told(rows) if pair[1]],
+                [pair for pair in table.take_env_infos(rows) if pair[1]],
+                [pair for pair in plain.take_env_infos(rows) if pair[1]],
                 strict=True,
             ):
                 assert row == other

@@ -7,12 +7,12 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from sampled_envs import Sampled
 
 from hotloop.envs.make import make_vec
 from hotloop.envs.process import ProcessVectorEnv
-from hotloop.envs.synthetic import synthetic_fns
 from hotloop.errors import SettingError, ShapeError, TargetError
+from hotloop.testing.synthetic import synthetic_fns
+from support.sampled_envs import Sampled
 
 BOX = spaces.Box(-1, 1, (3,), np.float32)
 FNS = synthetic_fns(4)
@@ -21,7 +21,7 @@ OTHER = partial(Sampled, BOX, spaces.Discrete(2))
 OBS = partial(Sampled, spaces.Box(0, 1, (3,), np.float32), BOX)
 
 SETTINGS = [
-    ({"backend": "proces"}, r"backend: expected one of serial.*'proces'; did you mean 'process'\?"),
+    ({"backend": "proces"}, r"backend: expected the name of.*'proces'; did you mean 'process'\?"),
     ({"backend": "process", "num_workers": 5}, r"num_workers: expected 1 to 4.*got 5"),
     ({"backend": "process", "num_workers": 0}, r"num_workers: expected 1 to 4.*got 0"),
     ({"backend": "process", "splits": 2, "num_workers": 3}, r"num_workers: expected 1 to 2.*2 spl"),

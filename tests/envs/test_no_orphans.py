@@ -17,14 +17,14 @@ import psutil
 import pytest
 
 from hotloop.envs.process import ProcessVectorEnv
-from hotloop.envs.synthetic import synthetic_fns
+from hotloop.testing.synthetic import synthetic_fns
 from support.wait import DEADLINE_S, wait_until
 
 DRIVER = """
 import os, signal, sys, time
 import numpy as np
 from hotloop.envs.process import ProcessVectorEnv
-from hotloop.envs.synthetic import Failure, SyntheticSettings, synthetic_fns
+from hotloop.testing.synthetic import Failure, SyntheticSettings, synthetic_fns
 
 def make(context="fork", failure=None, **kwargs):
     marker = os.path.join(os.path.dirname(__file__), "failed")
@@ -32,7 +32,7 @@ def make(context="fork", failure=None, **kwargs):
     fns = synthetic_fns(4, SyntheticSettings(failures=failures))
     envs = ProcessVectorEnv(fns, num_workers=2, context=context, **kwargs)
     envs.reset(seed=0)
-    print(*[member.process.pid for member in envs._crew.members], flush=True)
+    print(*[handle.process.pid for handle in envs._workers.handles], flush=True)
     return envs
 
 def work(envs):
@@ -205,7 +205,7 @@ def test_opening_and_closing_leaves_nothing():
     process, shm = psutil.Process(), shared_memory()
     ProcessVectorEnv(synthetic_fns(4), num_workers=2).close()
     seen = []
-    for number in range(20):
+    for number in range(10):
         envs = ProcessVectorEnv(synthetic_fns(4), num_workers=2)
         envs.reset(seed=0)
         envs.step(np.zeros(4, np.int64))

@@ -5,24 +5,24 @@ from functools import partial
 import gymnasium
 import numpy as np
 import pytest
-from gated_envs import Gated
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from sampled_envs import Sampled
-from test_engine_equivalence import BOX, DISCRETE, NESTED, drive
-from trees import assert_same
 
 from hotloop.envs.actions import Given
-from hotloop.envs.carrier import make_serial
 from hotloop.envs.make import make_vec
 from hotloop.envs.process import ProcessVectorEnv
 from hotloop.envs.serial import SerialVectorEnv
-from hotloop.envs.synthetic import (
+from hotloop.envs.serial.composed import make_serial
+from hotloop.errors import ShapeError, StateError, TargetError
+from hotloop.testing.synthetic import (
     SyntheticEnv,
     SyntheticVectorEnv,
     read_counters,
     synthetic_fns,
 )
-from hotloop.errors import ShapeError, StateError, TargetError
+from support.equivalence import BOX, DISCRETE, NESTED, drive
+from support.gated_envs import Gated
+from support.sampled_envs import Sampled
+from support.trees import assert_same
 
 MODES = list(AutoresetMode)
 ENGINES = [SerialVectorEnv, partial(ProcessVectorEnv, num_workers=2)]

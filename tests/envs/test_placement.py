@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import hotloop.envs.placement as placement
-from hotloop.envs.placement import Place, memory_nodes, parse_cores, place, whole_cores
+from hotloop.envs.placement import CorePinning, memory_nodes, parse_cores, place
 from hotloop.envs.process import ProcessVectorEnv
-from hotloop.envs.signals import not_at_all
-from hotloop.envs.synthetic import SyntheticEnv
+from hotloop.envs.process.wakeups import look_once
+from hotloop.loop.host import whole_cores
+from hotloop.testing.synthetic import SyntheticEnv
 
 TWO = [frozenset({0, 1, 2, 3}), frozenset({4, 5, 6, 7})]
 
@@ -58,7 +59,7 @@ def test_the_affinity_bounds_the_cores(monkeypatch):
     assert whole_cores() == 1
 
 
-class Looks(SyntheticEnv):
+class AdaptiveSpin(SyntheticEnv):
     """Tells where it runs."""
 
     def here(self):
@@ -70,10 +71,10 @@ def test_workers_are_pinned_and_limited(monkeypatch):
     if len(usable) < 2:
         pytest.skip("one core cannot be told from another")
     nodes = [frozenset(usable[:1]), frozenset(usable[1:2])]
-    monkeypatch.setattr("hotloop.envs.crew.memory_nodes", lambda: nodes)
+    monkeypatch.setattr("hotloop.envs.process.workers.memory_nodes", lambda: nodes)
     # Who looks may see that another program has its core, and leave it.
-    monkeypatch.setattr("hotloop.envs.worker.spinner", lambda *_: not_at_all)
-    envs = ProcessVectorEnv([Looks] * 2, num_workers=2, threads=3, context="fork")
+    monkeypatch.setattr("hotloop.envs.process.worker.choose_spin", lambda *_: look_once)
+    envs = ProcessVectorEnv([AdaptiveSpin] * 2, num_workers=2, threads=3, context="fork")
     envs.reset(seed=0)
     envs.step(np.zeros(2, np.int64))
     assert envs.call("here") == ((usable[:1], "3"), (usable[1:2], "3"))
@@ -86,11 +87,11 @@ def test_a_process_leaves_its_core_to_another_program_and_comes_back():
     own = frozenset([max(before)])
     node = next(node for node in memory_nodes() if own <= node)
     try:
-        place = Place(own)
+        place = CorePinning(own)
         assert os.sched_getaffinity(0) == own
-        place.keep_to_it(False)
+        place.pin(False)
         assert os.sched_getaffinity(0) == node
-        place.keep_to_it(True)
+        place.pin(True)
         assert os.sched_getaffinity(0) == own
     finally:
         os.sched_setaffinity(0, before)
@@ -98,7 +99,7 @@ def test_a_process_leaves_its_core_to_another_program_and_comes_back():
 
 def test_a_process_without_a_place_of_its_own_is_never_moved():
     before = os.sched_getaffinity(0)
-    place = Place(None)
+    place = CorePinning(None)
     for alone in (False, True):
-        place.keep_to_it(alone)
+        place.pin(alone)
         assert os.sched_getaffinity(0) == before

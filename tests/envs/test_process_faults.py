@@ -11,17 +11,16 @@ from types import SimpleNamespace
 import gymnasium
 import numpy as np
 import pytest
-from gated_envs import Gated
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
-from sampled_envs import Sampled, Words
-from trees import assert_same
 
-import hotloop.envs.crew as crew
-import hotloop.envs.process as engine
+import hotloop.envs.process.engine as engine
+import hotloop.envs.process.handle as handle
+import hotloop.envs.process.workers as workers
 from hotloop.envs.process import ProcessVectorEnv
 from hotloop.envs.serial import SerialVectorEnv
-from hotloop.envs.synthetic import (
+from hotloop.errors import StateError, WorkerError
+from hotloop.testing.synthetic import (
     Failure,
     Ledger,
     SyntheticEnv,
@@ -29,7 +28,9 @@ from hotloop.envs.synthetic import (
     read_counters,
     synthetic_fns,
 )
-from hotloop.errors import StateError, WorkerError
+from support.gated_envs import Gated
+from support.sampled_envs import Sampled, Words
+from support.trees import assert_same
 from support.wait import wait_until
 
 MODES = list(AutoresetMode)
@@ -202,16 +203,16 @@ def test_messages_larger_than_any_buffer(pool, batch_size, monkeypatch):
         assert all(np.array_equal(row, big) for row in rows)
     assert all(np.array_equal(row, big) for row in envs.get_attr("what"))
     envs.set_attr("what", big[::-1].copy())
-    monkeypatch.setattr(crew, "CLOSE_S", 1000.0)
+    monkeypatch.setattr(workers, "CLOSE_S", 1000.0)
     envs.send(ZEROS, np.arange(4))  # closing while they tell it
-    processes = [member.process for member in envs._crew.members]
-    kill, ended = envs._crew.kill, []
+    processes = [handle.process for handle in envs._workers.handles]
+    kill, ended = envs._workers.kill, []
 
     def noted():
         ended.extend(process.exitcode for process in processes)
         kill()
 
-    monkeypatch.setattr(envs._crew, "kill", noted)
+    monkeypatch.setattr(envs._workers, "kill", noted)
     envs.close()
     assert ended == [0, 0], "they came to their end by themselves"
 
@@ -293,15 +294,15 @@ class DiesWhenMade(SyntheticEnv):
 def test_a_worker_that_dies_of_being_restarted(pool, tmp_path):
     envs = pool([partial(DiesWhenMade, tmp_path, 2)] * 2, 1, context="fork", restarts=3)
     envs.reset(seed=0)
-    os.kill(envs.call("unwrapped") and envs._crew.members[0].process.pid, signal.SIGKILL)
+    os.kill(envs.call("unwrapped") and envs._workers.handles[0].process.pid, signal.SIGKILL)
     assert lost_rows(envs.step(ZEROS[:2])) == [0, 1]
-    assert envs._crew.members[0].restarts == 3
+    assert envs._workers.handles[0].restarts == 3
 
 
 def test_more_deaths_than_allowed_close_everything(failing):
     envs = failing("kill", at=2, once=False, restarts=2)
     envs.reset(seed=0)
-    processes = [member.process for member in envs._crew.members]
+    processes = [handle.process for handle in envs._workers.handles]
     message = r"worker 0 \(envs 0 to 1\) died \(signal 9\), after 2 restarts.*=2"
     with pytest.raises(WorkerError, match=message):  # noqa: PT012
         for _ in range(10):
@@ -332,7 +333,7 @@ def test_objects_of_a_lost_episode_are_those_last_seen(pool, space):
     envs = pool([partial(Sampled, space, spaces.Discrete(2), 90)] * 2)
     envs.reset(seed=0)
     known = envs.step(ZEROS[:2])[0]
-    os.kill(envs._crew.members[0].process.pid, signal.SIGKILL)
+    os.kill(envs._workers.handles[0].process.pid, signal.SIGKILL)
     step = envs.step(ZEROS[:2])
     assert lost_rows(step) == [0]
     rows = (known, step[0]) if isinstance(known, tuple) else (known["a"], step[0]["a"])
@@ -372,15 +373,15 @@ def test_partial_batches_under_way_survive_a_death(pool, mode):
         if number % 60 == 30:
             # One that was killed before may not have been missed yet.
             with contextlib.suppress(ProcessLookupError):
-                os.kill(envs._crew.members[number // 60 % 3].process.pid, signal.SIGKILL)
+                os.kill(envs._workers.handles[number // 60 % 3].process.pid, signal.SIGKILL)
     assert lost >= 2
     assert ends > 20
 
 
 def test_a_death_is_noticed_while_others_keep_the_driver_busy(pool, monkeypatch):
-    monkeypatch.setattr(crew, "LOOK_S", 0.05)
+    monkeypatch.setattr(workers, "LOOK_S", 0.05)
     envs = pool(synthetic_fns(2), batch_size=1)
-    first = envs._crew.members[0].process.pid
+    first = envs._workers.handles[0].process.pid
     os.kill(first, signal.SIGSTOP)  # it would have done its reset before it is killed
     envs.async_reset(seed=0)
     os.kill(first, signal.SIGKILL)
@@ -390,7 +391,7 @@ def test_a_death_is_noticed_while_others_keep_the_driver_busy(pool, monkeypatch)
         seen |= set(ids.tolist())
         if 0 not in seen:
             envs.send(np.zeros(1, np.int64), ids)
-    assert envs._crew.members[0].restarts == 1
+    assert envs._workers.handles[0].restarts == 1
 
 
 class LeavesChild(SyntheticEnv):
@@ -406,12 +407,12 @@ class LeavesChild(SyntheticEnv):
 
 
 def test_a_death_is_noticed_where_an_envs_child_lives_on(pool, monkeypatch):
-    monkeypatch.setattr(crew, "LOOK_S", 0.05)
+    monkeypatch.setattr(workers, "LOOK_S", 0.05)
     envs = pool([LeavesChild], 1)
     envs.reset(seed=0)
     children = envs.get_attr("child")
     try:
-        os.kill(envs._crew.members[0].process.pid, signal.SIGKILL)
+        os.kill(envs._workers.handles[0].process.pid, signal.SIGKILL)
         # The first child lives: a wait for its end would never come back.
         assert lost_rows(envs.step(ZEROS[:1])) == [0]
         children += envs.get_attr("child")
@@ -431,9 +432,9 @@ TIMEOUT_S = 100.0
 def clock(monkeypatch):
     """The driver's clock, which stands still until `now_s` is set: nobody is too slow for it."""
     clock = SimpleNamespace(now_s=0.0, monotonic=lambda: clock.now_s)
-    monkeypatch.setattr(crew, "time", clock)
+    monkeypatch.setattr(workers, "time", clock)
     monkeypatch.setattr(engine, "time", clock)
-    monkeypatch.setattr(crew, "LOOK_S", 0.01)
+    monkeypatch.setattr(workers, "LOOK_S", 0.01)
     return clock
 
 
@@ -443,7 +444,7 @@ def hanging(failing, clock, tmp_path):
 
     def make(**kwargs):
         envs = failing("hang", timeout_s=TIMEOUT_S, **kwargs)
-        marker, other = tmp_path / "failed", envs._crew.members[1]
+        marker, other = tmp_path / "failed", envs._workers.handles[1]
 
         def monotonic():
             if marker.exists() and not envs._under_way(other):
@@ -473,7 +474,7 @@ def test_a_worker_that_hangs_in_a_reset(hanging):
     envs = hanging(at=1, call="reset")
     plain = SerialVectorEnv(synthetic_fns(4))
     assert_same(envs.reset(seed=3), plain.reset(seed=3))
-    assert [member.restarts for member in envs._crew.members] == [1, 0]
+    assert [handle.restarts for handle in envs._workers.handles] == [1, 0]
     plain.close()
 
 
@@ -490,7 +491,7 @@ def test_a_worker_that_hangs_in_a_call(pool):
 
 
 def test_a_worker_that_hangs_while_it_makes_its_envs(monkeypatch):
-    monkeypatch.setattr(crew, "START_S", 0.3)
+    monkeypatch.setattr(handle, "START_S", 0.3)
     with pytest.raises(WorkerError, match=r"worker 0 died or hung"):
         ProcessVectorEnv([partial(time.sleep, 60)], num_workers=1, timeout_s=0.2)
 
@@ -500,8 +501,8 @@ def await_rest(envs):
 
     def done():
         return all(
-            member.end.stepped[0] - member.stepped == len(envs._under_way(member))
-            for member in envs._crew.members
+            handle.end.stepped[0] - handle.stepped == len(envs._under_way(handle))
+            for handle in envs._workers.handles
         )
 
     wait_until(done, "the workers come to rest")
@@ -515,7 +516,7 @@ def test_a_driver_that_takes_its_time_is_no_hang(pool, clock):
         clock.now_s += 2 * TIMEOUT_S
         ids = envs.recv()[4]["env_id"]
         envs.send(np.zeros(1, np.int64), ids)
-    assert [member.restarts for member in envs._crew.members] == [0, 0]
+    assert [handle.restarts for handle in envs._workers.handles] == [0, 0]
 
 
 def test_a_driver_that_is_held_up_while_it_waits_is_no_hang(pool, clock, tmp_path):
@@ -523,7 +524,7 @@ def test_a_driver_that_is_held_up_while_it_waits_is_no_hang(pool, clock, tmp_pat
     gate = tmp_path / "gate"
     envs = pool([partial(Gated, gate, k) for k in range(2)], timeout_s=TIMEOUT_S)
     envs.reset(seed=0)
-    rest = envs._crew.rest
+    rest = envs._workers.rest
 
     def held_up(*args):
         ended = rest(*args)
@@ -532,10 +533,10 @@ def test_a_driver_that_is_held_up_while_it_waits_is_no_hang(pool, clock, tmp_pat
         clock.now_s += 2 * TIMEOUT_S
         return ended
 
-    envs._crew.rest = held_up
+    envs._workers.rest = held_up
     assert lost_rows(envs.step(ZEROS[:2])) == []
     assert clock.now_s > 0
-    assert [member.restarts for member in envs._crew.members] == [0, 0]
+    assert [handle.restarts for handle in envs._workers.handles] == [0, 0]
 
 
 # --- interrupts ----------------------------------------------------------------------------------
@@ -594,7 +595,7 @@ def test_after_an_interrupt_at_any_place_one_can_go_on(pool, kwargs):
 
 
 def test_an_interrupt_while_an_env_hangs_can_be_closed(failing, tmp_path, monkeypatch):
-    monkeypatch.setattr(crew, "CLOSE_S", 1000.0)  # what is not ended at once is not ended
+    monkeypatch.setattr(workers, "CLOSE_S", 1000.0)  # what is not ended at once is not ended
     envs = failing("hang")
     envs.reset(seed=0)
 

@@ -23,11 +23,11 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from hotloop.envs.actions import Given
-from hotloop.envs.conformance import check
 from hotloop.envs.group import EnvGroup
 from hotloop.envs.process import ProcessVectorEnv
 from hotloop.envs.serial import SerialVectorEnv
 from hotloop.errors import SettingError, StateError, TargetError, WorkerError
+from hotloop.testing.conformance import check
 from support.ray_warnings import RAY_WARNINGS
 from support.wait import DEADLINE_S, wait_until
 
@@ -169,7 +169,7 @@ def actors():
 
 
 def pids(envs):
-    return [member.pid for member in envs._crew.members]
+    return [handle.pid for handle in envs._actors.handles]
 
 
 def none_lives(pids):
@@ -179,7 +179,14 @@ def none_lives(pids):
 # --- the same as in one process ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("mode", "workers"), [("next_step", 1), ("same_step", 2), ("disabled", 3)])
+@pytest.mark.parametrize(
+    ("mode", "workers"),
+    [
+        ("next_step", 2),
+        pytest.param("same_step", 1, marks=pytest.mark.slow),
+        pytest.param("disabled", 3, marks=pytest.mark.slow),
+    ],
+)
 def test_engine_equivalence(mode, workers):
     serial = SerialVectorEnv([Everything] * 5, autoreset_mode=mode)
     ours = RayVectorEnv([Everything] * 5, num_workers=workers, autoreset_mode=mode, **SMALL)
@@ -220,11 +227,12 @@ def pooled(processes, envs):
 
 
 def native():
-    from hotloop.envs.adapters.envpool import EnvPoolVectorEnv
+    from hotloop.integrations.envpool import EnvPoolVectorEnv
 
     return EnvPoolVectorEnv("CartPole-v1", 4, num_threads=1)
 
 
+@pytest.mark.slow
 def test_pool_of_pools():
     ours = RayVectorEnv([partial(pooled, 2, 4), partial(pooled, 1, 2)], num_workers=2, **SMALL)
     serial = SerialVectorEnv([Walk] * 6)
@@ -242,6 +250,7 @@ def test_pool_of_pools():
     wait_until(lambda: none_lives(inner), "the inner pools end")
 
 
+@pytest.mark.slow
 def test_a_native_engine_is_carried():
     ours, theirs = RayVectorEnv([vectorised], **SMALL), vectorised()
     theirs.autoreset_mode = theirs.metadata["autoreset_mode"]
@@ -255,6 +264,7 @@ def test_a_native_engine_is_carried():
     ours.close()
 
 
+@pytest.mark.slow
 def test_envpool_is_carried():
     pytest.importorskip("envpool")
     ours = RayVectorEnv([native] * 2, num_workers=2, **SMALL)
@@ -367,6 +377,7 @@ def seen(batch):
     return tuple(batch[4]["env_id"].tolist()), batch[0]
 
 
+@pytest.mark.slow
 def test_splits_take_turns_over_all_workers():
     ours = RayVectorEnv([Walk] * 6, num_workers=2, splits=2, **SMALL)
     serial = SerialVectorEnv([Walk] * 6, splits=2)
@@ -433,7 +444,7 @@ def test_waiting_for_a_place_ends():
 
 def test_a_cluster_without_living_nodes_is_known_at_once(monkeypatch):
     gone = SimpleNamespace(nodes=lambda: [{"Alive": False}] * 3)
-    monkeypatch.setattr("hotloop.envs.ray_crew._RAY", gone)
+    monkeypatch.setattr("hotloop.envs.ray.cluster.RAY", gone)
     with pytest.raises(WorkerError, match="none of the cluster's 3 nodes is alive"):
         RayVectorEnv([Walk], num_workers=1, autoscales=True, start_timeout_s=600)
 
@@ -489,7 +500,7 @@ def test_makers_that_cannot_be_sent_are_refused():
 # --- recovery ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["next_step", "same_step"])
+@pytest.mark.parametrize("mode", ["next_step", pytest.param("same_step", marks=pytest.mark.slow)])
 def test_a_killed_worker_is_started_anew(mode, caplog):
     ours = RayVectorEnv([Walk] * 4, num_workers=2, autoreset_mode=mode, **SMALL)
     serial = SerialVectorEnv([Walk] * 4, autoreset_mode=mode)
@@ -530,6 +541,7 @@ def restarted(mode, seed, rows, restarts):
     return np.stack(group.reset(range(len(rows)), [None] * len(rows), None).obs)
 
 
+@pytest.mark.slow
 def test_resets_under_way_are_sent_again(tmp_path):
     ours = RayVectorEnv([Walk] * 4, num_workers=2, batch_size=2, **SMALL)
     os.kill(pids(ours)[0], signal.SIGKILL)
@@ -541,6 +553,7 @@ def test_resets_under_way_are_sent_again(tmp_path):
     ours.close()
 
 
+@pytest.mark.slow
 def test_a_hanging_worker_is_started_anew(tmp_path, monkeypatch):
     hung = tmp_path / "hung"
     ours = RayVectorEnv([Walk, partial(Walk, "hang", hung)], num_workers=2, timeout_s=2.0, **SMALL)
@@ -548,13 +561,13 @@ def test_a_hanging_worker_is_started_anew(tmp_path, monkeypatch):
 
     def monotonic():
         """The time is up once one worker hangs and the other has answered, however long it took."""
-        if hung.exists() and all(flight.member.number == 1 for flight in ours._flights.values()):
+        if hung.exists() and all(flight.handle.number == 1 for flight in ours._pending.values()):
             clock.now_s = 100.0
         return clock.now_s
 
     clock.monotonic = monotonic
-    for module in ("ray", "ray_crew"):
-        monkeypatch.setattr(f"hotloop.envs.{module}.time", clock)
+    for module in ("engine", "actors"):
+        monkeypatch.setattr(f"hotloop.envs.ray.{module}.time", clock)
     ours.reset(seed=0)
     got = ours.step(np.zeros(2, np.int64))
     assert got[3].tolist() == [False, True]
@@ -562,6 +575,7 @@ def test_a_hanging_worker_is_started_anew(tmp_path, monkeypatch):
     ours.close()
 
 
+@pytest.mark.slow
 def test_too_many_deaths_are_an_error():
     ours = RayVectorEnv([Walk, partial(Walk, "kill")], num_workers=2, restarts=1, **SMALL)
     ours.reset(seed=0)
@@ -637,7 +651,7 @@ def test_drivers_that_end_leave_no_actor(cluster, ending):
         ray.init({cluster.address!r}, log_to_driver=False)
         envs = RayVectorEnv([lambda: Slow(make())] * 2, num_workers=2, num_cpus=0.1)
         envs.reset()
-        print(*[member.pid for member in envs._crew.members], flush=True)
+        print(*[handle.pid for handle in envs._actors.handles], flush=True)
         {"envs.step(np.zeros(2, int))" if "SIG" in ending else ""}
         {"raise SystemExit(3)" if ending == "raise" else ""}
         """
@@ -680,7 +694,7 @@ def test_through_a_ray_address(tmp_path):
         first = envs.reset(seed=0)[0]
         again = [envs.step(np.zeros(4, int))[0] for _ in range(5)][-1]
         print(first.shape, again.shape)
-        os.kill(envs._crew.members[0].pid, signal.SIGKILL)
+        os.kill(envs._actors.handles[0].pid, signal.SIGKILL)
         print(envs.step(np.zeros(4, int))[3])
         envs.close()
         ray.shutdown()

@@ -8,11 +8,11 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
-from trees import assert_same
 
 from hotloop.envs import SerialVectorEnv, make_env
 from hotloop.errors import ShapeError, StateError, TargetError
 from hotloop.loop.state import Snapshot
+from support.trees import assert_same
 
 MODES = list(AutoresetMode)
 

@@ -1,23 +1,24 @@
 """A sweep of backends: fair rounds, failures told and not fatal, nothing left open."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
 import gymnasium
 import numpy as np
 import psutil
 import pytest
 from gymnasium import spaces
 
-from hotloop.envs import variants as module
+from hotloop.envs import backends as table
+from hotloop.envs.backends import measurable, names_in, variants_of, worker_numbers
 from hotloop.envs.serial import SerialVectorEnv
-from hotloop.envs.sweep import Entry, Sweep, SweepSettings, _Racer
-from hotloop.envs.variants import (
-    BACKENDS,
-    Variant,
-    as_backends,
-    open_variant,
-    plan,
-    worker_numbers,
-)
+from hotloop.envs.sweep import Entry, Sweep, SweepSettings, _Opener, _Racer
+from hotloop.envs.turns import Turns
+from hotloop.envs.workload import Probe, Variant, Workload
 from hotloop.errors import SettingError, TargetError, WorkerError
+
+PROBE = Probe(step_s=1e-3, late_step_s=1e-3, busy=1.0, obs_bytes=64, make_s=1e-3, steps=1)
 
 
 class Clock:
@@ -181,9 +182,8 @@ def test_every_env_step_is_counted_and_none_is_left_under_way(splits: int) -> No
     CountingEnv.steps = 0
     envs = SerialVectorEnv([CountingEnv] * 6, splits=splits)
     envs.reset(seed=0)
-    racer = _Racer(0, Entry(Variant("serial", splits=splits)), envs)
-    turns = iter([True] * 7 + [False])
-    counted = racer._turns(lambda: next(turns))
+    more = iter([True] * 7 + [False])
+    counted = Turns(envs, splits).step_while(lambda: next(more))
     assert counted == CountingEnv.steps
     assert counted >= 7 * 6 // splits
     envs.step(envs.action_space.sample())  # raises if an env were under way
@@ -237,48 +237,72 @@ def test_more_workers_are_tried_where_envs_wait() -> None:
 
 def test_no_worker_is_planned_without_an_env() -> None:
     for num_envs in (1, 2, 3, 5, 64):
-        for variant in plan(BACKENDS, num_envs, cores=8):
+        for variant in variants_of(measurable(), Workload(PROBE, num_envs, cores=8)):
             assert num_envs % variant.splits == 0
             assert (variant.num_workers or 1) * variant.splits <= num_envs
 
 
 def test_backends_are_named_by_a_list() -> None:
-    assert as_backends("all") == BACKENDS
-    assert as_backends("process, serial,process") == ("serial", "process")
+    assert names_in("all") == measurable() == ("serial", "native", "process", "auto", "ray")
+    assert names_in("process, serial,process") == ("serial", "process")
     with pytest.raises(SettingError, match="got 'proces'; did you mean 'process'"):
-        as_backends("serial,proces")
+        names_in("serial,proces")
     with pytest.raises(SettingError, match="got ''"):
-        as_backends("")
+        names_in("")
+
+
+def opener(env_id: str, num_envs: int = 2) -> _Opener:
+    return _Opener(env_id, num_envs, ExitStack())
 
 
 def test_without_ray_one_row_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
-    assert plan(("ray",), 64, cores=2) == [Variant("ray")]
-    with pytest.raises(WorkerError, match="not installed: pip install"):
-        open_variant("CartPole-v1", 2, Variant("ray"))
+    monkeypatch.setattr(table.importlib.util, "find_spec", lambda name: None)
+    assert variants_of(["ray"], Workload(PROBE, 64, cores=2)) == [Variant("ray")]
+    with pytest.raises(WorkerError, match=r"^Ray is not installed: pip install"):
+        opener("CartPole-v1")(Variant("ray"))
 
 
 @pytest.mark.parametrize("named", [None, "10.0.0.1:6379"])
 def test_a_cluster_is_joined_only_where_it_is_named(
     monkeypatch: pytest.MonkeyPatch, named: str | None
 ) -> None:
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: object())
+    session = pytest.importorskip("hotloop.envs.ray.session")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     if named is not None:
         monkeypatch.setenv("RAY_ADDRESS", named)
-    asked: dict = {}
-    joined: list[str] = []
-    monkeypatch.setattr(module, "make_vec", lambda *envs, **settings: asked.update(settings))
-    monkeypatch.setattr(module, "_start_quietly", joined.append)
-    open_variant("CartPole-v1", 4, Variant("ray", 2))
-    assert joined == [named or "local"]
-    assert asked["num_workers"] == 2
-    assert asked["num_cpus"] < 0.5
+    calls: list[object] = []
+    monkeypatch.setattr(session.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(session.ray, "shutdown", lambda: calls.append("shutdown"))
+    monkeypatch.setattr(session, "start_ray", lambda address, quiet: calls.append(address))
+    with session.own_session():
+        assert calls == [named or "local"]
+    assert calls[1:] == ["shutdown"]
+
+
+def test_a_session_is_entered_once_before_the_first_variant_of_its_backend(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[str] = []
+
+    @contextmanager
+    def session() -> Iterator[None]:
+        calls.append("begin")
+        yield
+        calls.append("end")
+
+    backend = replace(table.BACKENDS["serial"], session=session)
+    monkeypatch.setitem(table.BACKENDS, "serial", backend)
+    with ExitStack() as sessions:
+        opened = _Opener("CartPole-v1", 2, sessions)
+        for _ in range(2):
+            opened(Variant("serial")).close()
+        assert calls == ["begin"]
+    assert calls == ["begin", "end"]
 
 
 def test_an_env_without_a_vector_env_of_its_own() -> None:
     with pytest.raises(TargetError, match="no vector env of its own"):
-        open_variant("Acrobot-v1", 2, Variant("native"))
+        opener("Acrobot-v1")(Variant("native"))
 
 
 def children() -> list[int]:

@@ -1,4 +1,4 @@
-"""PPO: it learns what it should and nothing else, repeats itself, and cuts episodes rightly."""
+"""PPO: it learns, repeats itself for a seed, and bootstraps where episodes are cut."""
 
 import math
 import subprocess
@@ -11,12 +11,22 @@ import pytest
 import torch
 from gymnasium import spaces
 
+import hotloop
+from hotloop.envs import make_vec
 from hotloop.envs.cartpole import CartPoleVectorEnv
 from hotloop.errors import SettingError, TargetError
 from hotloop.learn import ppo
 from hotloop.learn.evaluate import Evaluation
 from hotloop.loop.state import Snapshot
+from support.plain_ppo import plain_parameters
 
+SPACES = [
+    spaces.Discrete(2, start=1),
+    spaces.Box(-1, 1, (2,), np.float32),
+    spaces.Box(-0.1, 0.1, (2,), np.float64),
+    spaces.MultiDiscrete([2, 3], dtype=np.int32),
+    spaces.MultiBinary(2),
+]
 SMALL = {"num_envs": 4, "fragment_steps": 16, "epochs": 2, "minibatches": 2}
 
 
@@ -90,6 +100,7 @@ def test_learns_cartpole():
     assert sum(result.solved for result in results) >= 2
 
 
+@pytest.mark.slow
 def test_shuffled_rewards_do_not_learn(monkeypatch):
     """The negative control, beside the same training unshuffled. Every reward of CartPole is 1, so
     that shuffling them alone changes nothing: what is shuffled is what the rewards become, the
@@ -138,6 +149,27 @@ def test_same_seed_same_bits():
     assert (first != parameters_after(4, ppo.PPOSettings(**SMALL, seed=6))).any()
 
 
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+def test_same_bits_as_the_plain_loop(env_id):
+    settings = ppo.PPOSettings(env_id=env_id, **SMALL, seed=3)
+    np.testing.assert_array_equal(parameters_after(15, settings), plain_parameters(settings, 15))
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_same_bits_as_the_plain_loop_for_any_actions(walk, space):
+    """Observations in double precision, actions that are clipped, episodes that are cut."""
+    settings = ppo.PPOSettings(env_id=walk(space), **SMALL, seed=3)
+    np.testing.assert_array_equal(parameters_after(4, settings), plain_parameters(settings, 4))
+
+
+def test_unclipped_actions_are_stored_and_clipped_ones_reach_the_env(walk):
+    """`Walk` refuses an action out of its bounds."""
+    learner = ppo.PPO(ppo.PPOSettings(env_id=walk(SPACES[2]), **SMALL))
+    fragment = learner.collector.collect()
+    assert (np.abs(fragment.action) > 0.1).any()
+    assert fragment.obs.dtype == fragment.reward.dtype == np.float32
+
+
 def test_evaluation_repeats_itself_and_leaves_training_alone():
     settings = ppo.PPOSettings(**SMALL, seed=5)
     plain = parameters_after(4, settings)
@@ -178,8 +210,7 @@ def test_evaluation_plays_whole_episodes_greedily():
 def test_bootstrap_on_truncation(walk):
     """A cut episode bootstraps from where it truly arrived, not from the next one's start."""
     learner = ppo.PPO(ppo.PPOSettings(env_id=walk(spaces.Discrete(2)), **SMALL))
-    learner.iterate()
-    f = learner.fragment
+    f = learner.collector.collect()
     ended = f.terminated | f.truncated
     assert f.terminated.any()
     assert (f.truncated & ~f.terminated).any()
@@ -191,21 +222,12 @@ def test_bootstrap_on_truncation(walk):
     learner = ppo.PPO(
         ppo.PPOSettings(env_id=learner.settings.env_id, gae_lambda=0.0, gamma=0.5, **SMALL)
     )
-    last = {}
-    advantages = learner.advantages
-
-    def watched(obs):
-        advantage, return_ = advantages(obs)
-        arrived = f.obs + 1  # the walk always goes up by one
-        value = learner.policy.outputs(arrived.reshape(-1, 1))[1].reshape(f.reward.shape)
-        last.update(got=return_, expected=f.reward + 0.5 * value * ~f.terminated)
-        return advantage, return_
-
-    f = learner.fragment
-    learner.advantages = watched
-    learner.iterate()
-    assert ended.any()
-    np.testing.assert_allclose(last["got"], last["expected"], rtol=1e-5, atol=1e-6)
+    f = learner.collector.collect()
+    arrived = f.obs + 1  # the walk always goes up by one
+    value = learner.policy.outputs(arrived.reshape(-1, 1))[1].reshape(f.reward.shape)
+    expected = f.reward + 0.5 * value * ~f.terminated
+    assert (f.terminated | f.truncated).any()
+    np.testing.assert_allclose(learner.advantages(f)[1], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_stored_log_probabilities_are_those_of_the_update():
@@ -213,11 +235,7 @@ def test_stored_log_probabilities_are_those_of_the_update():
     learner = ppo.PPO(ppo.PPOSettings(**SMALL))
     for _ in range(3):
         learner.iterate()
-    obs, f = learner.progress.obs, learner.fragment
-    for t in range(SMALL["fragment_steps"]):
-        f.obs[t] = obs
-        f.action[t], f.extras["log_prob"][t], f.extras["value"][t] = learner.act(obs)
-        obs = learner.env_step(f.action[t])[0]
+    f = learner.collector.collect()
     log_prob = f.extras["log_prob"]
     batch = [torch.from_numpy(a.reshape(64, *a.shape[2:])) for a in (f.obs, f.action, log_prob)]
     outputs, value = learner.policy(batch[0])
@@ -226,15 +244,7 @@ def test_stored_log_probabilities_are_those_of_the_update():
     np.testing.assert_allclose(value.detach(), f.extras["value"].reshape(-1), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "space",
-    [
-        spaces.Discrete(2, start=1),
-        spaces.Box(-1, 1, (2,), np.float32),
-        spaces.MultiDiscrete([2, 3]),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("space", SPACES, ids=str)
 def test_trains_on_any_supported_actions(walk, space):
     settings = ppo.PPOSettings(
         env_id=walk(space), total_steps=192, evaluate_every=64, entropy_weight=0.01, **SMALL
@@ -249,11 +259,10 @@ def test_trains_on_any_supported_actions(walk, space):
 def test_the_loop_can_be_measured():
     loop = ppo.loop(ppo.PPOSettings(**SMALL))
     learner = loop.body.__self__
-    stages = (learner.act, learner.env_step, learner.store, learner.advantages, learner.update)
-    names = [stage.stage.name for stage in stages]
-    assert names == ["act", "env step", "store", "advantages", "update"]
+    assert (learner.advantages.stage.name, learner.update.stage.name) == ("advantages", "update")
     assert (loop.name, loop.unit, loop.batches) == ("ppo:CartPole-v1", "env steps", 4)
-    assert loop.body() == 64
+    stages = [stage.name for stage in hotloop.run_benchmark(loop, seconds=0.5).summary.stages]
+    assert stages == ["act", "env step", "store", "advantages", "update"]
     loop.close()
 
 
@@ -269,7 +278,8 @@ def test_state_is_complete():
         for _ in range(2):
             for _ in range(3):
                 loop.body()
-            outcomes.append((learner.policy.flat.detach().clone(), learner.progress.obs.copy()))
+            obs = learner.collector.collect().last_obs.copy()
+            outcomes.append((learner.policy.flat.detach().clone(), obs))
             snapshot.restore()
         assert torch.equal(outcomes[0][0], outcomes[1][0])
         np.testing.assert_array_equal(outcomes[0][1], outcomes[1][1])
@@ -286,13 +296,37 @@ def test_learns_on_vector_envs_of_ones_own():
     make = partial(CartPoleVectorEnv, 4)
     learner = ppo.PPO(settings, make(autoreset_mode="same_step"))
     assert learner.iterate() == 32
-    with pytest.raises(SettingError, match="expected 4 envs"):
-        ppo.PPO(settings, make(autoreset_mode="next_step"))
+    for envs in (make(autoreset_mode="disabled"), CartPoleVectorEnv(3)):
+        with pytest.raises(SettingError, match="expected 4 envs"):
+            ppo.PPO(settings, envs)
 
 
 def test_importing_hotloop_does_not_load_torch():
     code = "import hotloop, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_transitions_only_are_learned_from():
+    """A step that only resets its env, and one that was lost with its worker, are none."""
+    settings = ppo.PPOSettings(**SMALL)
+    envs = make_vec("CartPole-v1", 4, backend="serial", autoreset_mode="next_step")
+    learner = ppo.PPO(settings, envs)
+    resets = 0
+    for _ in range(6):
+        fragment = learner.collector.collect()
+        resets += int((~fragment.valid).sum())
+        advantage, return_ = learner.advantages(fragment)
+        # Where an episode ends, only its own value and reward count.
+        t, b = fragment.final_t, fragment.final_b
+        expected = 1 - fragment.extras["value"][t, b]
+        ended = fragment.terminated[t, b]
+        np.testing.assert_allclose(advantage[t, b][ended], expected[ended], rtol=1e-5, atol=1e-5)
+        obs, *others = ppo._batch(fragment, advantage, return_)
+        assert {len(obs), *map(len, others)} == {fragment.env_steps}
+        np.testing.assert_array_equal(obs, fragment.obs[fragment.valid])
+    assert resets > 3
+    assert learner.iterate() == learner.progress.env_steps
+    envs.close()
 
 
 def test_messages():

@@ -1,4 +1,4 @@
-"""Advantages: the compiled kernel against its plain twin, and against what must hold."""
+"""Advantages: the compiled kernel against its plain twin, and against identities."""
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from hotloop.errors import ShapeError
 from hotloop.ops import gae
+from support.often import examples
 
 
 def plain_gae(r_t, v_tm1, v_t, terminated_t, truncated_t, gamma, lambda_):
@@ -39,7 +40,7 @@ def fragments(draw):
     return [*numbers, *(draw(arrays(np.bool_, shape)) for _ in range(2))]
 
 
-@settings(max_examples=60, deadline=None)  # the first call compiles
+@settings(max_examples=examples(60), deadline=None)  # the first call compiles
 @given(fragments(), st.floats(0, 1), st.floats(0, 1))
 def test_fast_equals_plain(inputs, gamma, lambda_):
     got = gae(*inputs, gamma=gamma, lambda_=lambda_)

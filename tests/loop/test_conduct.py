@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hotloop.errors import LoopError
-from hotloop.loop import DELAY, Arm, Block, Board, Loop, Request, Stage, drive
+from hotloop.loop import DELAY, Arm, Block, Loop, Request, SharedControl, Stage, drive
 from hotloop.loop.conduct import Conductor, Measurement
 from support.clock import FakeClock
 
@@ -17,8 +17,10 @@ def ask(*requests: Request) -> Measurement[list[Block]]:
     return blocks
 
 
-def run(body: Any, *requests: Request, board: Board | None = None, **options: Any) -> list[Block]:
-    return drive(Loop(body=body, **options), ask(*requests), board or Board(FakeClock()))
+def run(
+    body: Any, *requests: Request, control: SharedControl | None = None, **options: Any
+) -> list[Block]:
+    return drive(Loop(body=body, **options), ask(*requests), control or SharedControl(FakeClock()))
 
 
 def test_a_block_has_a_duration_and_units_for_each_iteration() -> None:
@@ -32,7 +34,7 @@ def test_a_block_has_a_duration_and_units_for_each_iteration() -> None:
         body,
         Request(Arm("a"), iterations=2),
         Request(Arm("b"), iterations=2, drain=1),
-        board=Board(clock),
+        control=SharedControl(clock),
     )
     assert first.duration_ns == [10, 20]
     assert first.units == [1.0, 2.0]
@@ -42,11 +44,11 @@ def test_a_block_has_a_duration_and_units_for_each_iteration() -> None:
 
 def test_what_happens_between_blocks_is_not_timed() -> None:
     clock = FakeClock()
-    board = Board(clock)
+    control = SharedControl(clock)
     (block,) = run(
         lambda: clock.wait_ns(7),
         Request(Arm("a"), iterations=3, before=lambda: clock.wait_ns(1_000) and None),
-        board=board,
+        control=control,
     )
     assert block.duration_ns == [7, 7, 7]
 
@@ -54,13 +56,13 @@ def test_what_happens_between_blocks_is_not_timed() -> None:
 @pytest.mark.parametrize(
     ("drain", "drain_s", "before_it"), [(1, 0.0, 0), (3, 0.0, 2), (0, 5e-8, 5)]
 )
-def test_one_iteration_lies_between_what_takes_long_and_what_is_timed(
+def test_an_untimed_iteration_follows_what_takes_long(
     drain: int, drain_s: float, before_it: int
 ) -> None:
     """Meanwhile the loop's other threads go on: what they then have ready is gone after it."""
     clock = FakeClock()
-    board = Board(clock)
-    work = Stage("work", board=board)(lambda: clock.wait_ns(10))
+    control = SharedControl(clock)
+    work = Stage("work", control=control)(lambda: clock.wait_ns(10))
     seen: list[int] = []
     iterations = 0
 
@@ -78,7 +80,7 @@ def test_one_iteration_lies_between_what_takes_long_and_what_is_timed(
         before_last_drained=lambda: seen.append(iterations),
         before=lambda: seen.append(iterations),
     )
-    (block,) = run(body, request, board=board)
+    (block,) = run(body, request, control=control)
     assert seen == [before_it, before_it + 1]
     assert block.drained == before_it + 1
     assert len(block.events) == 2, "none of the last drained iteration"
@@ -87,21 +89,23 @@ def test_one_iteration_lies_between_what_takes_long_and_what_is_timed(
 def test_a_block_may_be_asked_for_by_time() -> None:
     clock = FakeClock()
     (block,) = run(
-        lambda: clock.wait_ns(300_000), Request(Arm("a"), seconds=0.001), board=Board(clock)
+        lambda: clock.wait_ns(300_000),
+        Request(Arm("a"), seconds=0.001),
+        control=SharedControl(clock),
     )
     assert len(block.duration_ns) == 4, "it ends with the iteration that passes the time"
 
 
 def test_events_and_real_delays_belong_to_their_block() -> None:
     clock = FakeClock()
-    board = Board(clock)
-    work = Stage("work", board=board)(lambda: clock.wait_ns(5))
+    control = SharedControl(clock)
+    work = Stage("work", control=control)(lambda: clock.wait_ns(5))
     late = Arm("late", {"work": DELAY(1e-6)})
     plain, delayed = run(
         lambda: work() and 1,
         Request(Arm("plain"), iterations=2),
         Request(late, iterations=2, drain=3),
-        board=board,
+        control=control,
     )
     assert len(plain.events) == 2
     assert plain.delayed_ns == {"work": 0}
@@ -150,10 +154,14 @@ def test_a_measurement_may_take_an_error_and_go_on() -> None:
                 seen.append("raised")
         return seen
 
-    assert drive(Loop(body=body), forgiving(), Board(FakeClock())) == ["fine", "raised", "fine"]
+    assert drive(Loop(body=body), forgiving(), SharedControl(FakeClock())) == [
+        "fine",
+        "raised",
+        "fine",
+    ]
 
 
-def test_an_error_that_nobody_takes_is_the_callers_and_the_measurement_cleans_up() -> None:
+def test_an_error_that_is_not_taken_is_raised_and_the_measurement_cleans_up() -> None:
     cleaned = []
 
     def body() -> int:
@@ -165,14 +173,14 @@ def test_an_error_that_nobody_takes_is_the_callers_and_the_measurement_cleans_up
         finally:
             cleaned.append(True)
 
-    board = Board(FakeClock())
+    control = SharedControl(FakeClock())
     with pytest.raises(OSError, match="broken"):
-        drive(Loop(body=body), careful(), board)
+        drive(Loop(body=body), careful(), control)
     assert cleaned == [True]
-    assert not any(board.modes), "nothing is measured any more"
+    assert not any(control.modes), "nothing is measured any more"
 
 
-def test_progress_is_told_between_iterations() -> None:
+def test_progress_is_reported_between_iterations() -> None:
     clock = FakeClock()
     seen: list[int] = []
 
@@ -183,7 +191,7 @@ def test_progress_is_told_between_iterations() -> None:
     (block,) = drive(
         Loop(body=lambda: clock.wait_ns(250_000_000) and 1),
         ask(Request(Arm("a"), iterations=6)),
-        Board(clock),
+        SharedControl(clock),
         observer,
     )
     assert seen, "it was told"

@@ -1,4 +1,4 @@
-"""What a stage promised of its effects is held against what a call does: planted truths."""
+"""Checking declared effects, on functions whose effects are known."""
 
 import collections
 import contextvars
@@ -24,10 +24,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hotloop
-from hotloop.loop import code, observe, others
+from hotloop.loop import code, observe, other_threads
 from hotloop.loop.checksum import WHOLE_BYTES, DeviceFloats, array_checksum
-from hotloop.loop.effects import MAX_TOLD, ArgumentWatch, Checked, check_call
+from hotloop.loop.effects import ArgumentWatch, Checked, check_call
 from hotloop.loop.state import Snapshot
+from hotloop.loop.violation import MAX_LISTED
+from support.often import examples
 
 TOTAL = 0
 SETTINGS = {"calls": 0, "deep": [{"n": 0}]}
@@ -40,12 +42,12 @@ def check(effect: Any, function: Callable[..., Any], *args: Any, **options: Any)
 
 def only(checked: Checked) -> str:
     """The one sentence on what was broken."""
-    assert len(checked.broken) == 1, list(map(str, checked.broken))
-    return checked.broken[0].what
+    assert len(checked.violations) == 1, list(map(str, checked.violations))
+    return checked.violations[0].what
 
 
 def clean(checked: Checked) -> bool:
-    assert checked.broken == [], list(map(str, checked.broken))
+    assert checked.violations == [], list(map(str, checked.violations))
     return checked.complete
 
 
@@ -62,7 +64,7 @@ def test_a_global_counter() -> None:
     checked = check("pure", count, 3)
     assert checked.output == 3
     assert only(checked) == "changes `global TOTAL`"
-    assert "keep `global TOTAL` in an object of the loop's state" in checked.broken[0].remedy
+    assert "keep `global TOTAL` in an object of the loop's state" in checked.violations[0].remedy
     assert before + 1 == TOTAL, "a function that broke its promise is not called again"
 
 
@@ -147,14 +149,14 @@ class Env:
 
 def test_an_attribute_of_an_object_far_below_self() -> None:
     checked = check("pure", Env().step, 1)
-    assert [broken.what for broken in checked.broken] == [
+    assert [broken.what for broken in checked.violations] == [
         "changes `self.sim.steps` (in a Simulator)",
         "changes `self.sim.position` (in a Simulator)",
     ]
-    assert checked.broken[0].remedy == (
+    assert checked.violations[0].remedy == (
         'declare it effect="stateful" and put `self.sim` into the loop\'s state'
     )
-    assert str(checked.broken[0]).startswith("stage 'stage' changes `self.sim.steps`")
+    assert str(checked.violations[0]).startswith("stage 'stage' changes `self.sim.steps`")
 
 
 def test_an_attribute_of_the_class_that_another_method_changes() -> None:
@@ -222,7 +224,7 @@ def test_arguments_that_are_written_into() -> None:
     for batch in (np.zeros(3), [0.0, 1.0], torch.zeros(3), np.zeros((3, 2))[:, 1]):
         checked = check("pure", write, 2.0, batch)
         assert only(checked).startswith("changes its argument 1 (batch)"), batch
-        assert "writes=" in checked.broken[0].remedy
+        assert "writes=" in checked.violations[0].remedy
     nested = {"obs": [np.zeros(3)]}
     assert only(check("pure", lambda tree: tree["obs"][0].fill(1), nested)) == (
         "changes its argument 0 (tree)['obs'][0]"
@@ -262,7 +264,7 @@ def test_random_numbers() -> None:
     for source, draw in draws:
         checked = check("pure", draw)
         assert only(checked) == f"draws random numbers from {source}"
-        assert 'effect="stateful"' in checked.broken[0].remedy
+        assert 'effect="stateful"' in checked.violations[0].remedy
 
 
 def test_an_output_that_depends_on_the_time() -> None:
@@ -329,7 +331,7 @@ class Colour(enum.Enum):
     RED = 1
 
 
-def test_honest_functions_are_silent() -> None:
+def test_functions_that_keep_their_declaration_have_no_violation() -> None:
     torch = pytest.importorskip("torch")
     model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8)).eval()
     x, batch = np.linspace(0, 1, 12).reshape(3, 4), torch.ones(3, 4)
@@ -371,7 +373,7 @@ def test_honest_functions_are_silent() -> None:
         assert clean(check("pure", function, *args)), function
 
 
-def test_attributes_that_are_made_when_first_asked_for() -> None:
+def test_attributes_that_are_computed_when_first_read() -> None:
     class Lazy:
         @functools.cached_property
         def table(self) -> list[int]:
@@ -454,11 +456,11 @@ def test_a_simulator_in_the_state_and_left_out() -> None:
     assert clean(check("stateful", env.step, 1, state=[env]))
     assert clean(check("stateful", env.step, 1, state=[env.sim]))
     checked = check("stateful", env.step, 1, state=[env.rng])
-    assert [broken.what for broken in checked.broken] == [
+    assert [broken.what for broken in checked.violations] == [
         "changes `self.sim.steps` (in a Simulator), which is not in the loop's state",
         "changes `self.sim.position` (in a Simulator), which is not in the loop's state",
     ]
-    assert checked.broken[0].remedy == "put `self.sim` into the loop's state"
+    assert checked.violations[0].remedy == "put `self.sim` into the loop's state"
     assert env.sim.steps == 3
     assert env.sim.position.tolist() == [1.5] * 3
 
@@ -479,7 +481,7 @@ def test_a_gymnasium_env_in_the_state_and_left_out() -> None:
     env = gymnasium.make("CartPole-v1")
     env.reset(seed=0)
     assert clean(check("stateful", env.step, 1, state=[env]))
-    paths = " ".join(broken.what for broken in check("stateful", env.step, 1, state=()).broken)
+    paths = " ".join(broken.what for broken in check("stateful", env.step, 1, state=()).violations)
     assert "`self._elapsed_steps`" in paths
     assert "`self.env.env.env.state`" in paths
     env.close()
@@ -492,7 +494,7 @@ def test_globals_and_arguments_are_covered_only_if_they_are_state() -> None:
 
     batch = np.zeros(3)
     checked = check("stateful", deep, batch)
-    assert [broken.what for broken in checked.broken] == [
+    assert [broken.what for broken in checked.violations] == [
         "changes its argument 0 (batch), which is not in the loop's state",
         "changes `global SETTINGS['calls']` (in a dict), which is not in the loop's state",
     ]
@@ -543,13 +545,13 @@ class RenewsItself:
         self.columns = [self.columns[0] + 1]
 
 
-def test_what_died_during_a_call_is_not_taken_for_what_came_in_its_place() -> None:
+def test_an_object_that_died_is_not_taken_for_a_new_one_with_its_identity() -> None:
     """The identities of the old arrays go to the next objects that are made, which are others."""
     own = RenewsItself()
     assert clean(check("stateful", own.step, state=[own]))
 
 
-def test_an_object_that_saves_itself_is_believed() -> None:
+def test_an_object_that_saves_itself_is_not_looked_into() -> None:
     own = SavesItself()
     assert clean(check("stateful", own.step, state=[own]))
     assert clean(check("stateful", lambda: own.step(), state=[own]))
@@ -565,7 +567,7 @@ def test_an_object_that_saves_itself_is_believed() -> None:
     assert own.clock.tolist() == [4, 4]
     holder = SimpleNamespace(own=own)
     left_out = check("stateful", lambda: holder.own.step())
-    assert left_out.broken[0].remedy == "put `closure holder.own` into the loop's state"
+    assert left_out.violations[0].remedy == "put `closure holder.own` into the loop's state"
 
 
 def test_a_compiled_simulator_that_saves_itself_is_named_where_it_is_left_out() -> None:
@@ -574,7 +576,7 @@ def test_a_compiled_simulator_that_saves_itself_is_named_where_it_is_left_out() 
     env = gymnasium.make("ALE/Pong-v5")
     env.reset(seed=0)
     assert clean(check("stateful", env.step, 2, state=[env]))
-    what = [broken.what for broken in check("stateful", env.step, 2).broken]
+    what = [broken.what for broken in check("stateful", env.step, 2).violations]
     assert "changes `self.env.env`, which is not in the loop's state" in what
     env.close()
 
@@ -582,7 +584,7 @@ def test_a_compiled_simulator_that_saves_itself_is_named_where_it_is_left_out() 
 def test_state_that_cannot_be_saved_says_incomplete() -> None:
     env = Env()
     checked = check("stateful", env.step, 1, state=[(x for x in range(3))])
-    assert (checked.broken, checked.complete) == ([], False)
+    assert (checked.violations, checked.complete) == ([], False)
     assert check("pure", env.quiet, 1, state=[(x for x in range(3))]).complete is False
     assert env.sim.steps == 1
 
@@ -667,7 +669,7 @@ def test_a_checked_call_leaves_what_one_call_leaves(covered: bool) -> None:
     for output, bits in expected:
         checked = check("stateful", learner.iterate, 0.5, state=state)
         assert (checked.output, learner.bits()) == (output, bits)
-        assert (checked.broken == []) is covered
+        assert (checked.violations == []) is covered
     learner.env.close()
     twin.env.close()
 
@@ -694,19 +696,19 @@ def test_a_graph_beyond_the_limits_says_incomplete() -> None:
     assert not check("pure", lambda: len(many), max_seconds=0.0).complete
     assert check("pure", lambda: len(many), max_seconds=60.0).complete
     late = check("pure", lambda: many[4_900].append(1), max_objects=1_000)
-    assert (late.broken, late.complete) == ([], False)
+    assert (late.violations, late.complete) == ([], False)
 
 
-def test_many_changes_are_told_in_few_sentences() -> None:
+def test_many_changes_are_described_in_few_sentences() -> None:
     holder = SimpleNamespace(**{f"n{i}": 0 for i in range(50)})
 
     def change() -> None:
         for name in vars(holder):
             setattr(holder, name, 1)
 
-    told = check("pure", change).broken
-    assert len(told) == MAX_TOLD + 1
-    assert told[-1].what == f"changes {50 - MAX_TOLD} more objects"
+    told = check("pure", change).violations
+    assert len(told) == MAX_LISTED + 1
+    assert told[-1].what == f"changes {50 - MAX_LISTED} more objects"
 
 
 def test_beside_the_main_thread_only_arguments_are_compared() -> None:
@@ -728,16 +730,16 @@ def test_beside_the_main_thread_only_arguments_are_compared() -> None:
 def test_arguments_of_a_coroutine_can_be_watched() -> None:
     batch = [1]
     watch = ArgumentWatch("stage", "pure", lambda rows: None, (batch,), {})
-    assert watch.broken() == ([], True)
+    assert watch.violations() == ([], True)
     batch.append(2)
-    broken, complete = watch.broken()
+    broken, complete = watch.violations()
     assert (broken[0].what, complete) == ("changes its argument 0 (rows)", True)
 
 
-def test_what_another_thread_changes_is_not_blamed_on_the_call(
+def test_changes_of_another_thread_are_not_attributed_to_the_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(others, "PATIENCE_SECONDS", 30.0)  # whatever else the machine does
+    monkeypatch.setattr(other_threads, "PATIENCE_SECONDS", 30.0)  # whatever else the machine does
 
     class Pipeline:
         def __init__(self) -> None:
@@ -767,9 +769,9 @@ def test_what_another_thread_changes_is_not_blamed_on_the_call(
     finally:
         pipeline.stop = True
         thread.join()
-    assert (looked.broken, looked.complete) == ([], False)
+    assert (looked.violations, looked.complete) == ([], False)
     assert only(trained).startswith("changes `self.trained`")
-    assert covered.broken == []
+    assert covered.violations == []
     assert only(uncovered).startswith("changes `self.trained`")
 
 
@@ -785,7 +787,7 @@ def test_beside_an_idle_thread_the_state_is_not_put_back_and_what_is_left_out_is
 
     try:
         assert clean(check("stateful", step, state=[env, part]))
-        what = [broken.what for broken in check("stateful", step, state=[env]).broken]
+        what = [broken.what for broken in check("stateful", step, state=[env]).violations]
         assert what == ["changes `closure part['n']`, which is not in the loop's state"]
         assert only(check("stateful", env.draw, state=[env.sim])).startswith("draws random")
         assert clean(check("pure", env.quiet, 1, state=[env]))
@@ -803,7 +805,7 @@ def test_objects_that_the_caller_exempts() -> None:
 def test_an_effectful_stage_is_only_called() -> None:
     env = Env()
     checked = check("effectful", env.step, 1)
-    assert (checked.broken, checked.complete, env.sim.steps) == ([], True, 1)
+    assert (checked.violations, checked.complete, env.sim.steps) == ([], True, 1)
 
 
 @pytest.mark.parametrize("shape", [(1 << 21,), (1 << 11, 1 << 10)])
@@ -913,7 +915,7 @@ def _planted(tree: Any, at: list[str], leaves: list[tuple[str, Any]]) -> Any:
 
 
 @given(trees, st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_change_at_any_place_is_found_and_named(tree: Any, data: st.DataObject) -> None:
     leaves: list[tuple[str, Any]] = []
     root = _planted(tree, [], leaves)

@@ -1,4 +1,4 @@
-"""Iterables as stages stand in for the iterables: their attributes, length, truth and copies."""
+"""Iterables as stages: attributes, length, truth and copies are those of the iterable."""
 
 import copy
 import pickle
@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from hotloop.loop import FREE, Arm, Board, Stage, stage
+from hotloop.loop import FREE, Arm, SharedControl, Stage, stage
 from hotloop.loop.arm import RECORD
 from hotloop.loop.iterables import StageAsyncIterable, StageIterable, on_end_of_pass
 from support.clock import FakeClock
@@ -76,7 +76,7 @@ def test_truth_is_that_of_the_iterable() -> None:
     assert stage("generator", (k for k in range(2)))
 
 
-def test_the_end_of_a_pass_is_told() -> None:
+def test_the_end_of_a_pass_is_reported() -> None:
     ended: list[Stage] = []
     on_end_of_pass(ended.append)
     try:
@@ -91,7 +91,7 @@ def test_the_end_of_a_pass_is_told() -> None:
 def test_what_starts_a_pass_belongs_to_its_first_call() -> None:
     """A loader that takes long to start: timed with the stage, and not started while it is free."""
     clock = FakeClock()
-    board = Board(clock)
+    control = SharedControl(clock)
     started: list[int] = []
 
     class Loader:
@@ -100,12 +100,12 @@ def test_what_starts_a_pass_belongs_to_its_first_call() -> None:
             clock.wait_ns(30_000_000)
             return iter(range(3))
 
-    staged = Stage("load", board=board, effect="pure")(Loader())
-    board.set(Arm("record", rest=RECORD))
+    staged = Stage("load", control=control, effect="pure")(Loader())
+    control.set(Arm("record", rest=RECORD))
     assert list(staged) == [0, 1, 2]
-    (first, *others) = board.drain_events()
+    (first, *others) = control.drain_events()
     assert first.end_ns - first.start_ns == 30_000_000
     assert all(event.end_ns == event.start_ns for event in others)
-    board.set(Arm("free", rest=FREE))
+    control.set(Arm("free", rest=FREE))
     assert [item for item, _ in zip(staged, range(5), strict=False)] == [0, 1, 2, 0, 1]
     assert started == [1]

@@ -178,7 +178,7 @@ def test_a_write_that_really_fails_halfway_is_cleaned_up(saved: Path) -> None:
 
 
 @pytest.mark.parametrize("place", [".", "folder", "file/below.run", "/"])
-def test_a_place_that_is_no_file_is_refused(
+def test_a_path_that_is_no_file_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -189,7 +189,7 @@ def test_a_place_that_is_no_file_is_refused(
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder"]
 
 
-def test_folders_on_the_way_are_made(tmp_path: Path) -> None:
+def test_missing_folders_are_made(tmp_path: Path) -> None:
     assert load(small_run().save(tmp_path / "a" / "b" / "c.run")).verb == "benchmark"
 
 
@@ -205,7 +205,7 @@ def sentence_for(path: Path) -> str:
     return sentence
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file(tmp_path: Path) -> None:
     assert "no such run" in sentence_for(tmp_path / "gone.run")
 
 
@@ -213,7 +213,7 @@ def test_a_folder(tmp_path: Path) -> None:
     assert "is a folder" in sentence_for(tmp_path)
 
 
-def test_a_path_through_a_file_is_not_there(saved: Path) -> None:
+def test_a_path_through_a_file_is_missing(saved: Path) -> None:
     assert "no such run" in sentence_for(saved / "below.run")
 
 
@@ -230,7 +230,7 @@ def test_a_file_that_is_no_archive(tmp_path: Path, content: bytes) -> None:
     "members",
     [{"readme.txt": "hello"}, {"run.json": "{}"}, {"run.json": "[1]"}, {"run.json": '"run"'}],
 )
-def test_an_archive_of_somebody_else(tmp_path: Path, members: dict[str, str]) -> None:
+def test_an_archive_that_is_no_run(tmp_path: Path, members: dict[str, str]) -> None:
     path = tmp_path / "other.zip"
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in members.items():

@@ -1,4 +1,4 @@
-"""What a stage does to the code it stands around: nothing, until an arm says otherwise."""
+"""What a stage does with the code that it wraps: nothing, until an arm says otherwise."""
 
 import asyncio
 import multiprocessing
@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from hotloop.errors import StageError
-from hotloop.loop import BURN, DELAY, FREE, PAD, REAL, WAIT, Arm, Board, Mode, Stage, stage
+from hotloop.loop import BURN, DELAY, FREE, PAD, REAL, WAIT, Arm, Mode, SharedControl, Stage, stage
 from hotloop.loop.arm import OFF, RECORD
-from hotloop.loop.board import process_board
+from hotloop.loop.control import process_control
 from hotloop.loop.tape import MIN_OUTPUTS
 from support.clock import FakeClock
 
@@ -25,16 +25,16 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def board(clock: FakeClock) -> Board:
-    return Board(clock)
+def control(clock: FakeClock) -> SharedControl:
+    return SharedControl(clock)
 
 
-def put(board: Board, mode: Mode, **stages: Mode) -> None:
-    board.set(Arm("test", stages, rest=mode))
+def put(control: SharedControl, mode: Mode, **stages: Mode) -> None:
+    control.set(Arm("test", stages, rest=mode))
 
 
-def test_an_idle_stage_passes_everything_through(board: Board) -> None:
-    @Stage("add", board=board)
+def test_an_idle_stage_passes_everything_through(control: SharedControl) -> None:
+    @Stage("add", control=control)
     def add(a: int, *, b: int = 1) -> int:
         """Adds."""
         return a + b
@@ -42,34 +42,34 @@ def test_an_idle_stage_passes_everything_through(board: Board) -> None:
     assert add(1, b=2) == 3
     assert add.__name__ == "add"
     assert add.__doc__ == "Adds."
-    assert board.drain_events() == []
+    assert control.drain_events() == []
 
 
-def test_a_stage_around_a_method_binds_like_one(board: Board) -> None:
+def test_a_stage_around_a_method_binds_like_one(control: SharedControl) -> None:
     class Env:
         def __init__(self) -> None:
             self.steps = 0
 
-        @Stage("step", board=board)
+        @Stage("step", control=control)
         def step(self, by: int) -> int:
             self.steps += by
             return self.steps
 
     env = Env()
-    put(board, REAL)
+    put(control, REAL)
     assert [env.step(2), env.step(3)] == [2, 5]
-    assert len(board.drain_events()) == 2
+    assert len(control.drain_events()) == 2
 
 
 @pytest.mark.parametrize("mode", [OFF, REAL, RECORD, DELAY(0.001)])
-def test_exceptions_pass_with_the_stage_named(board: Board, mode: Mode) -> None:
+def test_exceptions_pass_with_the_stage_named(control: SharedControl, mode: Mode) -> None:
     error = KeyError("lost")
 
-    @Stage("find", board=board)
+    @Stage("find", control=control)
     def find() -> None:
         raise error
 
-    put(board, mode)
+    put(control, mode)
     with pytest.raises(KeyError) as caught:
         find()
     assert caught.value is error
@@ -77,20 +77,20 @@ def test_exceptions_pass_with_the_stage_named(board: Board, mode: Mode) -> None:
 
 
 def test_times_are_exact_and_nested_stages_contain_each_other(
-    board: Board, clock: FakeClock
+    control: SharedControl, clock: FakeClock
 ) -> None:
-    inner = Stage("inner", board=board)(lambda: clock.burn_ns(300))
+    inner = Stage("inner", control=control)(lambda: clock.burn_ns(300))
 
-    @Stage("outer", board=board)
+    @Stage("outer", control=control)
     def outer() -> None:
         clock.wait_ns(100)
         inner()
 
-    put(board, REAL)
+    put(control, REAL)
     outer()
-    first, second = board.drain_events()
-    assert (first.stage, first.end_ns - first.start_ns) == (board.index("outer"), 400)
-    assert (second.stage, second.end_ns - second.start_ns) == (board.index("inner"), 300)
+    first, second = control.drain_events()
+    assert (first.stage, first.end_ns - first.start_ns) == (control.index("outer"), 400)
+    assert (second.stage, second.end_ns - second.start_ns) == (control.index("inner"), 300)
     assert first.start_ns <= second.start_ns
     assert second.end_ns <= first.end_ns
 
@@ -100,7 +100,7 @@ def test_times_are_exact_and_nested_stages_contain_each_other(
     [(FREE, 0, 0), (PAD, 800, 0), (WAIT(4), 200, 0), (BURN(2), 400, 400)],
 )
 def test_substitutes_replay_outputs_and_take_the_time_asked_for(
-    board: Board, clock: FakeClock, mode: Mode, expected_ns: int, expected_cpu_ns: int
+    control: SharedControl, clock: FakeClock, mode: Mode, expected_ns: int, expected_cpu_ns: int
 ) -> None:
     calls: list[int] = []
 
@@ -109,10 +109,10 @@ def test_substitutes_replay_outputs_and_take_the_time_asked_for(
         clock.burn_ns(800)
         return x * x
 
-    work_stage = Stage("work", effect="pure", board=board)(work)
-    put(board, RECORD)
+    work_stage = Stage("work", effect="pure", control=control)(work)
+    put(control, RECORD)
     recorded = [work_stage(x) for x in range(5)]
-    put(board, REAL, work=mode)
+    put(control, REAL, work=mode)
     before, cpu_before = clock.time_ns, clock.cpu_ns
     replayed = [work_stage(100) for _ in range(7)]
     assert replayed == recorded + recorded[:2], "in order, and round again"
@@ -122,12 +122,12 @@ def test_substitutes_replay_outputs_and_take_the_time_asked_for(
 
 
 def test_delay_runs_the_stage_and_reports_what_really_passed(
-    board: Board, clock: FakeClock
+    control: SharedControl, clock: FakeClock
 ) -> None:
     calls: list[int] = []
-    made = Stage("work", board=board)
+    made = Stage("work", control=control)
     work = made(calls.append)
-    put(board, REAL, work=DELAY(2e-6))
+    put(control, REAL, work=DELAY(2e-6))
     before = clock.time_ns
     work(1)
     work(2)
@@ -136,33 +136,35 @@ def test_delay_runs_the_stage_and_reports_what_really_passed(
     assert made.delayed_ns == 4000
 
 
-def test_an_iterable_is_timed_and_replayed_item_by_item(board: Board, clock: FakeClock) -> None:
+def test_an_iterable_is_timed_and_replayed_item_by_item(
+    control: SharedControl, clock: FakeClock
+) -> None:
     def source() -> Iterator[int]:
         for k in range(8):
             clock.wait_ns(50)
             yield k
 
-    made = Stage("fetch", effect="pure", board=board)
-    put(board, RECORD)
+    made = Stage("fetch", effect="pure", control=control)
+    put(control, RECORD)
     assert list(made(source)()) == list(range(8))
     assert made.tape.durations_ns().tolist() == [50] * 8
-    board.drain_events()
-    put(board, FREE)
+    control.drain_events()
+    put(control, FREE)
     before = clock.time_ns
     replayed = iter(made([7, 7, 7]))
     assert [next(replayed) for _ in range(3)] == [0, 1, 2]
     assert clock.time_ns == before
 
 
-def test_an_iterable_ends_as_it_would_without_a_stage(board: Board) -> None:
-    items = Stage("fetch", board=board)([1, 2])
+def test_an_iterable_ends_as_it_would_without_a_stage(control: SharedControl) -> None:
+    items = Stage("fetch", control=control)([1, 2])
     assert len(items) == 2  # type: ignore[arg-type]
     for mode in (OFF, REAL):
-        put(board, mode)
+        put(control, mode)
         assert list(items) == [1, 2]
 
 
-def test_coroutines_and_async_iterables(board: Board, clock: FakeClock) -> None:
+def test_coroutines_and_async_iterables(control: SharedControl, clock: FakeClock) -> None:
     async def get(x: int) -> int:
         await clock.wait_async_ns(70)
         return -x
@@ -178,68 +180,72 @@ def test_coroutines_and_async_iterables(board: Board, clock: FakeClock) -> None:
             self.k += 1
             return self.k
 
-    get_stage = Stage("get", effect="pure", board=board)(get)
-    source = Stage("source", effect="pure", board=board)(Source())
+    get_stage = Stage("get", effect="pure", control=control)(get)
+    source = Stage("source", effect="pure", control=control)(Source())
 
     async def everything() -> tuple[list[int], list[int]]:
         return [await get_stage(x) for x in (1, 2)], [item async for item in source]
 
-    put(board, OFF)
+    put(control, OFF)
     assert asyncio.run(everything()) == ([-1, -2], [1, 2, 3])
-    put(board, RECORD)
+    put(control, RECORD)
     assert asyncio.run(everything()) == ([-1, -2], [1, 2, 3])
-    put(board, PAD, source=REAL)
+    put(control, PAD, source=REAL)
     before = clock.time_ns
     assert asyncio.run(everything())[0] == [-1, -2]
     assert clock.time_ns - before == 140
 
 
-def test_a_block_is_timed_and_delayed_and_never_replaced(board: Board, clock: FakeClock) -> None:
-    made = Stage("train", effect="pure", board=board)
-    put(board, DELAY(1e-6))
+def test_a_block_is_timed_and_delayed_and_never_replaced(
+    control: SharedControl, clock: FakeClock
+) -> None:
+    made = Stage("train", effect="pure", control=control)
+    put(control, DELAY(1e-6))
     ran = 0
     for mode in (REAL, DELAY(1e-6), FREE):
-        put(board, mode)
+        put(control, mode)
         with made:
             ran += 1
             clock.wait_ns(10)
     assert ran == 3
-    durations = [event.end_ns - event.start_ns for event in board.drain_events()]
+    durations = [event.end_ns - event.start_ns for event in control.drain_events()]
     assert durations == [10, 1010, 10]
     assert made.is_block
 
 
-def test_replayed_calls_write_what_the_recorded_ones_wrote(board: Board) -> None:
+def test_replayed_calls_write_what_the_recorded_ones_wrote(control: SharedControl) -> None:
     buffer = np.zeros(3)
 
     def fill(value: float) -> None:
         buffer[:] = value
 
-    fill_stage = Stage("fill", effect="stateful", writes=[buffer], board=board)(fill)
-    put(board, RECORD)
+    fill_stage = Stage("fill", effect="stateful", writes=[buffer], control=control)(fill)
+    put(control, RECORD)
     fill_stage(1.0)
     fill_stage(2.0)
     buffer[:] = 9
-    put(board, FREE)
+    put(control, FREE)
     fill_stage(5.0)
     assert buffer.tolist() == [1, 1, 1]
     fill_stage(5.0)
     assert buffer.tolist() == [2, 2, 2]
 
 
-def test_recorded_outputs_are_copies_and_downstream_writes_are_noticed(board: Board) -> None:
+def test_recorded_outputs_are_copies_and_downstream_writes_are_noticed(
+    control: SharedControl,
+) -> None:
     shared = np.zeros(4)
 
     def step() -> np.ndarray:
         shared[:] += 1  # the same array every time, as with copy=False
         return shared
 
-    made = Stage("step", effect="pure", board=board)
+    made = Stage("step", effect="pure", control=control)
     step_stage = made(step)
-    put(board, RECORD)
+    put(control, RECORD)
     for _ in range(3):
         step_stage()
-    put(board, FREE)
+    put(control, FREE)
     assert [float(step_stage()[0]) for _ in range(3)] == [1, 2, 3]
     made.tape.rewind()
     assert not made.tape.mutated
@@ -249,7 +255,7 @@ def test_recorded_outputs_are_copies_and_downstream_writes_are_noticed(board: Bo
     assert float(step_stage()[0]) == 1, "the next block replays a fresh copy"
 
 
-def test_what_cannot_be_replayed_says_why(board: Board) -> None:
+def test_what_cannot_be_replayed_says_why(control: SharedControl) -> None:
     torch = pytest.importorskip("torch")
     weight = torch.ones(2, requires_grad=True)
     cases = {
@@ -257,19 +263,19 @@ def test_what_cannot_be_replayed_says_why(board: Board) -> None:
         "stream": lambda: (k for k in range(3)),
         "lock": lambda: [threading.Lock()],
     }
-    put(board, RECORD)
+    put(control, RECORD)
     for name, function in cases.items():
-        made = Stage(name, effect="pure", board=board)
+        made = Stage(name, effect="pure", control=control)
         made(function)()
         assert made.tape.problem is not None
-    assert "autograd" in str(board.stages["graph"].tape.problem)
-    assert "generator" in str(board.stages["stream"].tape.problem)
+    assert "autograd" in str(control.stages["graph"].tape.problem)
+    assert "generator" in str(control.stages["stream"].tape.problem)
 
 
-def test_two_functions_under_one_name_are_refused_as_a_replay(board: Board) -> None:
-    put(board, RECORD)
-    Stage("work", effect="pure", board=board)(lambda: 1)()
-    second = Stage("work", effect="pure", board=board)
+def test_two_functions_under_one_name_are_refused_as_a_replay(control: SharedControl) -> None:
+    put(control, RECORD)
+    Stage("work", effect="pure", control=control)(lambda: 1)()
+    second = Stage("work", effect="pure", control=control)
     second(lambda: "other")()
     assert "two functions" in str(second.tape.problem)
 
@@ -293,21 +299,21 @@ def test_what_cannot_be_a_stage_is_refused() -> None:
         stage("number", 3)  # type: ignore[call-overload]
 
 
-def test_threads_are_told_apart(board: Board, clock: FakeClock) -> None:
-    work = Stage("work", board=board)(lambda: None)
-    put(board, REAL)
+def test_threads_have_lanes_of_their_own(control: SharedControl, clock: FakeClock) -> None:
+    work = Stage("work", control=control)(lambda: None)
+    put(control, REAL)
     threads = [threading.Thread(target=work) for _ in range(2)]
     for thread in threads:
         thread.start()
     work()
     for thread in threads:
         thread.join()
-    lanes = {event.lane for event in board.drain_events()}
+    lanes = {event.lane for event in control.drain_events()}
     assert threading.get_ident() in lanes
     assert len(lanes) >= 2  # an ended thread's number may be used again
 
 
-def _forked_worker(board: Board, replies: object, turn: object) -> None:
+def _forked_worker(control: SharedControl, replies: object, turn: object) -> None:
     calls = 0
 
     def decode() -> int:
@@ -315,71 +321,71 @@ def _forked_worker(board: Board, replies: object, turn: object) -> None:
         calls += 1
         return calls
 
-    decode_stage = Stage("decode", effect="pure", board=board)(decode)
+    decode_stage = Stage("decode", effect="pure", control=control)(decode)
     while (count := turn.get()) is not None:  # type: ignore[attr-defined]
         replies.put([decode_stage() for _ in range(count)])  # type: ignore[attr-defined]
 
 
 def test_a_forked_worker_obeys_the_arm_and_keeps_its_own_tape() -> None:
-    board = Board()
+    control = SharedControl()
     context = multiprocessing.get_context("fork")
     replies, turn = context.SimpleQueue(), context.SimpleQueue()
-    index = board.index("decode")
-    worker = context.Process(target=_forked_worker, args=(board, replies, turn))
+    index = control.index("decode")
+    worker = context.Process(target=_forked_worker, args=(control, replies, turn))
     worker.start()
     try:
-        put(board, RECORD)
+        put(control, RECORD)
         turn.put(MIN_OUTPUTS)
         assert replies.get() == list(range(1, MIN_OUTPUTS + 1))
-        assert board.worker_tapes(index) == [(MIN_OUTPUTS, 0)]
-        events = board.drain_events()
+        assert control.workers.tapes(index) == [(MIN_OUTPUTS, 0)]
+        events = control.drain_events()
         assert [event.stage for event in events] == [index] * MIN_OUTPUTS
         assert events[0].lane != threading.get_ident(), "a fork has its parent's thread numbers"
-        put(board, FREE)
+        put(control, FREE)
         turn.put(3)
         assert replies.get() == [1, 2, 3]
-        put(board, REAL)
+        put(control, REAL)
         turn.put(1)
         assert replies.get() == [MIN_OUTPUTS + 1], "it had not run in between"
-        put(board, DELAY(0.002))
+        put(control, DELAY(0.002))
         turn.put(1)
         replies.get()
-        assert board.worker_delay_ns(index) >= 2_000_000
-        assert board.worker_pids() == [worker.pid]
+        assert control.workers.delay_ns(index) >= 2_000_000
+        assert control.workers.pids() == [worker.pid]
     finally:
         turn.put(None)
         worker.join()
 
 
-def _calls_in_turn(board: Board, calls: int) -> None:
-    parts = [Stage(name, board=board)(lambda: None) for name in ("one", "two", "three")]
+def _calls_in_turn(control: SharedControl, calls: int) -> None:
+    parts = [Stage(name, control=control)(lambda: None) for name in ("one", "two", "three")]
     for _ in range(calls):
         for part in parts:
             part()
 
 
 def test_no_event_of_a_worker_with_several_stages_is_lost() -> None:
-    board = Board()
-    put(board, REAL)
+    control = SharedControl()
+    put(control, REAL)
     names = ("one", "two", "three")
-    numbers = [Stage(name, board=board).index for name in names]
-    worker = multiprocessing.get_context("fork").Process(target=_calls_in_turn, args=(board, 500))
+    numbers = [Stage(name, control=control).index for name in names]
+    worker = multiprocessing.get_context("fork").Process(target=_calls_in_turn, args=(control, 500))
     worker.start()
     worker.join(timeout=30)
     assert worker.exitcode == 0
-    events = board.drain_events()
+    events = control.drain_events()
     assert [event.stage for event in events] == numbers * 500
-    assert board.dropped_events == 0
+    assert control.workers.dropped_events == 0
 
 
 def test_a_spawned_process_attaches_through_the_environment() -> None:
-    board = process_board()
-    index = board.index("spawned")
-    put(board, REAL)
+    control = process_control()
+    index = control.index("spawned")
+    put(control, REAL)
     code = "from hotloop import stage; work = stage('spawned', lambda: None); work(); work()"
     subprocess.run([sys.executable, "-c", code], check=True)
-    put(board, OFF)
-    assert [event.stage for event in board.drain_events()].count(index) == 2
+    put(control, OFF)
+    assert [event.stage for event in control.drain_events()].count(index) == 2
 
 
 def test_a_stage_can_be_pickled_for_a_spawned_worker() -> None:
@@ -387,11 +393,11 @@ def test_a_stage_can_be_pickled_for_a_spawned_worker() -> None:
     assert (again.name, again.kind, again.effect) == ("pickled", "io", "pure")
 
 
-def test_more_names_than_fit_are_refused(board: Board) -> None:
+def test_more_names_than_fit_are_refused(control: SharedControl) -> None:
     for number in range(256):
-        board.index(f"stage {number}")
+        control.index(f"stage {number}")
     with pytest.raises(StageError, match="at most 256 names"):
-        board.index("one more")
+        control.index("one more")
 
 
 class FakeGpu:
@@ -404,7 +410,7 @@ class FakeGpu:
     def mark(self) -> int:
         return self.queued_ns
 
-    def span_ns(self, start: object, end: object) -> tuple[int, int]:
+    def interval_ns(self, start: object, end: object) -> tuple[int, int]:
         assert isinstance(start, int)
         assert isinstance(end, int)
         return start, end
@@ -416,29 +422,29 @@ class FakeGpu:
         self.synchronised += 1
 
 
-def test_a_gpu_stage_is_timed_on_the_stream_without_synchronising(board: Board) -> None:
+def test_a_gpu_stage_is_timed_on_the_stream_without_synchronising(control: SharedControl) -> None:
     gpu = FakeGpu()
-    board.gpu = gpu
-    made = Stage("update", kind="gpu", effect="pure", board=board)
+    control.gpu = gpu
+    made = Stage("update", kind="gpu", effect="pure", control=control)
     update = made(lambda: gpu.occupy_ns(500))
-    put(board, REAL)
+    put(control, REAL)
     update()
     update()
     assert gpu.synchronised == 0
-    events = board.drain_events()
+    events = control.drain_events()
     assert gpu.synchronised == 1, "once, when the events are read"
     assert [(e.start_ns, e.end_ns, e.lane) for e in events] == [(0, 500, -1), (500, 1000, -1)]
 
 
 def test_a_padded_gpu_stage_keeps_the_stream_busy_and_not_the_host(
-    board: Board, clock: FakeClock
+    control: SharedControl, clock: FakeClock
 ) -> None:
     gpu = FakeGpu()
-    board.gpu = gpu
-    update = Stage("update", kind="gpu", effect="pure", board=board)(lambda: clock.wait_ns(600))
-    put(board, RECORD)
+    control.gpu = gpu
+    update = Stage("update", kind="gpu", effect="pure", control=control)(lambda: clock.wait_ns(600))
+    put(control, RECORD)
     update()
-    put(board, PAD)
+    put(control, PAD)
     before = clock.time_ns
     update()
     assert clock.time_ns == before
@@ -450,28 +456,28 @@ def test_cuda_events_agree_with_the_host_clock() -> None:
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    board = Board()
+    control = SharedControl()
     x = torch.randn(2048, 2048, device="cuda")
-    multiply = Stage("multiply", kind="gpu", effect="pure", board=board)(lambda: x @ x)
+    multiply = Stage("multiply", kind="gpu", effect="pure", control=control)(lambda: x @ x)
     multiply()
-    put(board, REAL)
+    put(control, REAL)
     torch.cuda.synchronize()
-    start = board.clock.now_ns()
+    start = control.clock.now_ns()
     for _ in range(20):
         multiply()
     torch.cuda.synchronize()
-    wall = board.clock.now_ns() - start
-    events = board.drain_events()
+    wall = control.clock.now_ns() - start
+    events = control.drain_events()
     assert len(events) == 20
     assert 0.3 * wall < sum(e.end_ns - e.start_ns for e in events) <= 1.05 * wall
 
 
-def test_a_gpu_stage_without_a_gpu_says_what_to_do(board: Board) -> None:
+def test_a_gpu_stage_without_a_gpu_says_what_to_do(control: SharedControl) -> None:
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("there is one")
-    work = Stage("update", kind="gpu", board=board)(lambda: None)
+    work = Stage("update", kind="gpu", control=control)(lambda: None)
     work()
-    put(board, REAL)
+    put(control, REAL)
     with pytest.raises(StageError, match="no CUDA device"):
         work()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hotloop.errors import StateError
 from hotloop.loop.state import Snapshot, reachable_ids, unsupported_parts
+from support.often import examples
 
 atoms = st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5))
 values = st.recursive(
@@ -46,7 +47,7 @@ class Slotted:
 
 
 @given(values, st.randoms(use_true_random=False))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_any_nesting_of_containers_comes_back(value: Any, rng: random.Random) -> None:
     holder = Holder([value, {"k": value}])
     before = repr(holder.value)
@@ -172,7 +173,7 @@ def test_the_random_generators_are_always_part_of_it() -> None:
     assert draw() == first
 
 
-def test_an_object_that_saves_itself_is_asked_to() -> None:
+def test_an_object_that_saves_itself_does_so() -> None:
     class Simulator:
         def __init__(self) -> None:
             self.hidden = iter([1, 2, 3])  # would be refused
@@ -191,7 +192,7 @@ def test_an_object_that_saves_itself_is_asked_to() -> None:
     assert simulator.state == 5
 
 
-def test_what_cannot_be_saved_is_named_with_its_place() -> None:
+def test_what_cannot_be_saved_is_named_with_its_path() -> None:
     holder = Holder({"loader": (k for k in range(3))})
     faults = unsupported_parts([Holder(1), holder])
     assert [str(fault) for fault in faults] == [

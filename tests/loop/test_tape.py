@@ -1,4 +1,4 @@
-"""Tapes: which outputs are replayed, how many are kept, and what burning does to others."""
+"""Tapes: which outputs are replayed, how many are kept, and how burning affects other threads."""
 
 import gc
 import threading
@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from hotloop.loop.arm import DELAY, WAIT, Arm, Kind, Mode, amount_of, epoch_of, kind_of, packed
-from hotloop.loop.board import Board
 from hotloop.loop.burn import burn_until
+from hotloop.loop.control import SharedControl
 from hotloop.loop.stage import Stage
 from hotloop.loop.tape import FEW_OUTPUTS, MAX_BYTES, MIN_OUTPUTS, Tape
 from support.clock import FakeClock
@@ -55,7 +55,7 @@ def test_outputs_of_unequal_size_are_recorded_until_their_mean_size_is_known() -
     assert len(varied) > 10 * len(alike)
 
 
-def test_a_tape_keeps_to_its_memory_with_as_few_outputs_as_may_stand_for_the_stage() -> None:
+def test_a_tape_within_little_memory_keeps_the_fewest_outputs_that_are_enough() -> None:
     megabyte = np.zeros(1 << 17)
     tape = recorded([megabyte] * 50, most_bytes=12 << 20)
     assert FEW_OUTPUTS <= len(tape) <= 6, "two copies of each are kept"
@@ -77,7 +77,7 @@ def test_a_stage_that_always_returns_the_same_needs_few_outputs() -> None:
     assert recorded([np.zeros(3)] * 5).needed == MIN_OUTPUTS
 
 
-def test_what_was_written_into_is_undone_also_when_replay_went_round() -> None:
+def test_consumers_writes_are_undone_also_after_a_whole_turn_of_the_tape() -> None:
     tape = recorded([np.ones(3) for _ in range(20)])
     tape.rewind(0.9)
     for _ in range(5):
@@ -87,7 +87,7 @@ def test_what_was_written_into_is_undone_also_when_replay_went_round() -> None:
     assert all((entry[0] == 1).all() for entry in tape.entries)
 
 
-def test_the_collector_passes_a_tape_by() -> None:
+def test_the_garbage_collector_skips_a_tape() -> None:
     """What a tape holds of plain outputs and arrays does not make the loop's collections longer."""
     gc.collect()
     before = len(gc.get_objects())
@@ -112,28 +112,28 @@ def test_a_word_holds_kind_amount_and_epoch(mode: Mode) -> None:
     assert packed(Mode(Kind.OFF), 7) == 0
 
 
-def test_an_arm_that_changes_during_a_call_does_not_lend_its_number_to_the_old_kind() -> None:
+def test_an_arm_that_changes_during_a_call_does_not_mix_kinds_and_amounts() -> None:
     """A call begun under DELAY(0.001) ends after the arm has become WAIT(19181.9)."""
     clock = FakeClock()
-    board = Board(clock)
+    control = SharedControl(clock)
 
     def work() -> None:
         clock.wait_ns(50_000_000)
-        board.set(Arm("other", {"x": WAIT(19181.9)}))
+        control.set(Arm("other", {"x": WAIT(19181.9)}))
 
-    staged = Stage("x", board=board)(work)
-    board.set(Arm("delayed", {"x": DELAY(0.001)}))
+    staged = Stage("x", control=control)(work)
+    control.set(Arm("delayed", {"x": DELAY(0.001)}))
     start = clock.now_ns()
     staged()
     assert clock.now_ns() - start == 51_000_000
 
 
-def test_no_wait_is_longer_than_the_board_allows() -> None:
+def test_no_wait_is_longer_than_the_control_allows() -> None:
     clock = FakeClock()
-    board = Board(clock)
-    staged = Stage("x", board=board)(lambda: None)
-    board.longest_wait_ns[0] = 3_000_000
-    board.set(Arm("delayed", {"x": DELAY(60.0)}))
+    control = SharedControl(clock)
+    staged = Stage("x", control=control)(lambda: None)
+    control.longest_wait_ns[0] = 3_000_000
+    control.set(Arm("delayed", {"x": DELAY(60.0)}))
     start = clock.now_ns()
     staged()
     assert clock.now_ns() - start == 3_000_000
@@ -176,7 +176,7 @@ def test_burning_without_the_lock_lets_other_threads_compute() -> None:
     assert counts[False] > 0, "the lock is given away now and then, as Python does"
 
 
-def test_whether_a_stage_releases_the_lock_is_told_by_the_time_of_other_threads() -> None:
+def test_a_stage_releases_the_lock_if_other_threads_compute_meanwhile() -> None:
     alone, held, released = Tape(), Tape(), Tape()
     for _ in range(5):
         alone.record("t", (), None, (), 1000, 1000, process_cpu_ns=1000)

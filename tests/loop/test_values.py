@@ -1,4 +1,4 @@
-"""Copies of what stages return: equal, independent, and lying in memory as the original does."""
+"""Copies of outputs: equal, independent, and aligned in memory as the original is."""
 
 import dataclasses
 
@@ -63,7 +63,7 @@ def test_a_copied_parameter_still_takes_gradients() -> None:
     assert copied.grad.tolist() == [1.0] * 8
 
 
-def test_arrays_inside_of_a_dataclass_are_placed_alike_and_stay_one_where_they_were() -> None:
+def test_arrays_inside_of_a_dataclass_keep_alignment_and_identity() -> None:
     @dataclasses.dataclass
     class Batch:
         obs: np.ndarray

@@ -270,7 +270,7 @@ def test_the_gpu_flies_as_the_cpu():
         ({"max_speed": 60.0}, "max_speed: 60 a step crosses half of the box"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(settings, message):
+def test_invalid_settings_are_refused(settings, message):
     with pytest.raises(SettingError, match=message):
         BoidsSettings(**{"width": 100.0, "height": 100.0, **settings})
 

@@ -1,13 +1,16 @@
 """The covid model: what the facts of the disease say, on every path, through the runner."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from hotloop.errors import HotloopError
-from hotloop.models import covid
-from hotloop.models.covid import disease
+from hotloop.models.epidemic import covid
+from hotloop.models.epidemic.covid import disease
 from hotloop.populations import PopulationData, load
+from hotloop.populations.ages import AGE_GROUPS
 from hotloop.sim import DataLoader, Executor, LoadPopulation, Record
 
 R2 = "initializer.transition_function.0.new_transmission.learnable_args.R2"
@@ -17,11 +20,13 @@ PATHS = [f"agents/citizens/{c}" for c in ("disease_stage", "infected_time", "nex
 
 def small(size: int = 600, seed: int = 0, exposed: float = 0.05) -> PopulationData:
     rng = np.random.default_rng(seed)
+    age = rng.integers(0, 6, size).astype(np.uint8)
+    edges = np.unique(rng.integers(0, size, (size * 4, 2)).astype(np.int32), axis=0)
+    stage = np.where(rng.random(size) < exposed, rng.integers(1, 3, size), 0).astype(np.uint8)
     return PopulationData(
         name="small",
-        columns={"age": rng.integers(0, 6, size).astype(np.uint8)},
-        edges=np.unique(rng.integers(0, size, (size * 4, 2)).astype(np.int32), axis=0),
-        stages=np.where(rng.random(size) < exposed, rng.integers(1, 3, size), 0).astype(np.uint8),
+        columns={"age": age, "stage": stage},
+        edges=edges,
     )
 
 
@@ -128,7 +133,7 @@ def test_isolation_lowers_infections_on_both_paths_alike():
 def plain_curve(data: PopulationData, seed: int, steps: int) -> np.ndarray:
     """The model with floating-point sums and another generator: nothing is shared."""
     rng = np.random.default_rng(seed)
-    age, stage = data.columns["age"].astype(int), data.stages.astype(int)
+    age, stage = data.columns["age"].astype(int), data.columns["stage"].astype(int)
     since = np.select([stage == 1, stage == 2], [-1, -3], 500)
     due = np.select([stage == 1, stage == 2], [3, 5], 500)
     g = disease.generation_weights(60)
@@ -167,7 +172,7 @@ def test_mean_curves_agree_with_a_plain_model_of_other_draws():
     )
 
 
-def test_everybody_is_somewhere_and_nobody_comes_back():
+def test_every_agent_is_in_one_compartment_and_never_goes_back():
     data = small()
     runner = run_of(data, record=Record(keep=("agents/citizens/disease_stage",)))
     runner.step(21)
@@ -207,24 +212,50 @@ def test_mixed_precision_changes_little():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"columns": {"age": np.full(600, 7, np.uint8)}}, "age"),
-        ({"edges": np.array([[0, 600]], np.int32)}, "600"),
-        ({"stages": np.full(600, 5, np.uint8)}, "stage"),
-        ({"stages": np.zeros(599, np.uint8)}, "599"),
-        ({"columns": {}}, "age"),
+        (
+            {"age": np.full(600, 7, np.uint8)},
+            "column 'age': row 0: .* from 0 to 5, got 7 .*600 such",
+        ),
+        (
+            {"age": np.arange(600) - 1},
+            r"'small': column 'age': row 0: .* got -1 .*; correct or drop",
+        ),
+        ({"age": np.r_[np.zeros(599), np.nan]}, "column 'age': row 599: .* got nan"),
+        ({"age": np.r_[np.zeros(599), 1.5]}, "column 'age': row 599: .* got 1.5"),
+        ({"age": np.array(["u19"] * 599 + ["teen"])}, "column 'age': .* got 'teen'; replace them"),
+        ({"stage": np.full(600, 5)}, "column 'stage': row 0: .* from 0 to 4, got 5"),
+        ({"stage": np.r_[np.zeros(599), -1]}, "column 'stage': row 599: .* got -1"),
+        ({"stage": np.zeros(599, np.uint8)}, "column 'stage': .* 600 agents of 'age', got 599"),
+        ({"disease_stage": np.zeros(600)}, "columns 'stage' and 'disease_stage': expected one"),
+        ({"age": None}, "agents/citizens/age: the population has no column 'age'"),
     ],
 )
-def test_bad_populations_are_refused_before_the_first_step(change, message):
+def test_bad_columns_are_refused_before_the_first_step(change, message):
     good = small()
-    fields = {name: getattr(good, name) for name in ("name", "columns", "edges", "stages")}
+    columns = {name: c for name, c in {**good.columns, **change}.items() if c is not None}
     with pytest.raises(HotloopError, match=message):
-        run_of(PopulationData(**{**fields, **change}))
+        run_of(replace(good, columns=columns))
+
+
+def test_ages_as_labels_are_read_as_their_codes():
+    data = small()
+    labels = np.array([label.upper() for label in AGE_GROUPS])[data.columns["age"]]
+    runner = run_of(replace(data, columns={**data.columns, "age": labels}))
+    assert np.array_equal(runner.state["agents/citizens/age"], data.columns["age"])
+
+
+@pytest.mark.parametrize("name", ["stage", "stages", "disease_stage", "disease_stages"])
+def test_the_compartments_at_the_start_are_a_column_of_any_of_these_names(name):
+    data = small()
+    start = data.columns["stage"]
+    runner = run_of(replace(data, columns={"age": data.columns["age"], name: start * 1.0}))
+    assert np.array_equal(runner.state["agents/citizens/disease_stage"], start)
 
 
 @pytest.mark.parametrize(
     "kwargs", [{"r_by_week": ()}, {"r_by_week": (-1.0,)}, {"mortality": 1.5}, {"willingness": -0.1}]
 )
-def test_settings_that_cannot_be_are_refused(kwargs):
+def test_invalid_settings_are_refused(kwargs):
     with pytest.raises(HotloopError, match=next(iter(kwargs))):
         covid.CovidSettings(**kwargs)
 

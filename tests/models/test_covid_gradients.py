@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hotloop.errors import SettingError
-from hotloop.models import covid
+from hotloop.models.epidemic import covid
 from hotloop.sim import Executor, LoadPopulation
 from models.test_covid import R2, M, small
 
@@ -61,7 +61,7 @@ def test_a_rate_for_each_replicate():
         torch.testing.assert_close(found[run], gradients(*single)[0])
 
 
-def test_new_parameters_begin_a_span_of_their_own():
+def test_new_parameters_begin_a_window_of_their_own():
     runner, first, _ = run_of()
     runner.step(10)
     before = runner.state[INFECTED][:10].sum()
@@ -123,7 +123,7 @@ def test_controls_that_require_a_gradient_have_one_for_their_steps():
     torch.testing.assert_close(weeks[1:].sum(), contact.grad.sum(), rtol=1e-3, atol=1e-3)
 
 
-def test_a_control_that_is_made_to_require_a_gradient_where_it_stands_has_one():
+def test_a_control_that_is_made_to_require_a_gradient_in_place_has_one():
     runner, *_ = run_of(gradient="expected", rate=torch.full((3, 1), 4.75))
     contact = runner.state[CONTACT].requires_grad_()
     runner.step(21)

@@ -1,19 +1,19 @@
-"""All ways of the covid model on a card give what the CPU gives; here on a card of CPU memory."""
-
-from dataclasses import replace
+"""The covid model on a card gives what it gives on the CPU; here on a fake card in CPU memory."""
 
 import numpy as np
 import pytest
 import torch
 
-from hotloop.models import boids, covid
-from hotloop.models.covid.env import covid_vector_env
+from hotloop.models import boids
+from hotloop.models.epidemic import covid
 from hotloop.models.epidemic.calibration import CalibrationSettings, Observed, calibrate
+from hotloop.models.epidemic.covid.env import covid_vector_env
 from hotloop.models.epidemic.gradient.differentiator import expected_loss
 from hotloop.populations import load
 from hotloop.sim import Executor, LoadPopulation, Record
 from hotloop.sim.ensemble import run_ensemble
 from support.fake_card import fake_card
+from support.populations import with_start
 
 RATE = "initializer.transition_function.0.new_transmission.learnable_args.R2"
 INFECTED, STAGE = "environment/daily_infected", "agents/citizens/disease_stage"
@@ -22,7 +22,7 @@ INFECTED, STAGE = "environment/daily_infected", "agents/citizens/disease_stage"
 def town():
     data = load(600, both_ways=True)
     stages = np.random.default_rng(0).choice(3, data.size, p=(0.94, 0.03, 0.03))
-    return replace(data, stages=stages.astype(np.uint8))
+    return with_start(data, stages.astype(np.uint8))
 
 
 def both(monkeypatch, way) -> tuple[np.ndarray, np.ndarray]:
@@ -145,7 +145,7 @@ def test_birds(monkeypatch) -> None:
     np.testing.assert_array_equal(*both(monkeypatch, way))
 
 
-def test_the_stand_in_refuses_what_a_card_refuses(monkeypatch) -> None:
+def test_the_fake_card_refuses_what_a_card_refuses(monkeypatch) -> None:
     with fake_card(monkeypatch):
         there = torch.zeros(3, device="cuda")
         assert there.device == torch.device("cuda:0")

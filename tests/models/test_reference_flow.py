@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from hotloop.errors import RunnerError
-from hotloop.models import covid
+from hotloop.models.epidemic import covid
 from hotloop.sim import DataLoader, Executor, LoadPopulation, Runner, create
 from support.reference import named
 

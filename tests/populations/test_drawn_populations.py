@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hotloop.errors import PopulationError
 from hotloop.populations.direction import is_acyclic
-from hotloop.populations.synthetic import BROOKLYN_AGENTS, BROOKLYN_EDGES, draw_stages, generate
+from hotloop.populations.synthetic import BROOKLYN_AGENTS, BROOKLYN_EDGES, draw_marked, generate
 from populations.network_figures import (
     component_sizes,
     degrees,
@@ -19,6 +19,7 @@ from populations.network_figures import (
     repeated_rows,
     transitivity,
 )
+from support.often import examples
 
 
 @pytest.fixture(scope="module", params=[0, 7])
@@ -37,7 +38,7 @@ def test_counts_of_astoria_are_exact(astoria):
     out, in_ = degrees(edges, astoria.size)
     assert (out + in_ == 0).sum() == 6_480
     assert component_sizes(edges, astoria.size) == [31_038]
-    assert np.bincount(astoria.stages).tolist() == [37_518 - 45, 45]
+    assert np.bincount(astoria.columns["stage"]).tolist() == [37_518 - 45, 45]
 
 
 def test_no_row_of_astoria_leads_back(astoria):
@@ -114,7 +115,7 @@ def test_the_network_is_nearly_a_tree(astoria):
 
 def test_the_exposed_have_as_many_outgoing_contacts_as_in_astoria(astoria):
     out, in_ = degrees(astoria.edges, astoria.size)
-    exposed = astoria.stages == 1
+    exposed = astoria.columns["stage"] == 1
     assert (out + in_ == 0)[exposed].sum() == 11
     counts = np.histogram(out[exposed], [0, 1, 2, 4, 7, 10, 20, 75])[0]
     assert counts.tolist() == [11 + 8, 5, 7, 7, 3, 3, 1]
@@ -125,14 +126,14 @@ def test_the_exposed_of_any_network_are_drawn_by_group_and_evenly():
     # A star: the groups of 2 to 3 and of 7 to 9 outgoing contacts, of which one each is wanted
     # here, have nobody; anybody takes their place.
     star = np.array([[0, agent] for agent in range(1, 1_000)])
-    drawn = np.array([draw_stages(star, 3_000, seed) for seed in range(600)])
+    drawn = np.array([draw_marked(star, 3_000, seed) for seed in range(600)])
     assert (drawn.sum(axis=1) == 4).all()
     assert (drawn[:, 1:1_000].sum(axis=1) >= 1).all()
     assert (drawn[:, 1_000:].sum(axis=1) >= 1).all()
     times = drawn.sum(axis=0)
     assert times[1:1_000].mean() == pytest.approx(600 * (1 + 2 / 3) / 999, rel=0.1)
     assert times.max() < 10
-    assert np.array_equal(draw_stages(star, 3_000, 5), drawn[5])
+    assert np.array_equal(draw_marked(star, 3_000, 5), drawn[5])
 
 
 def test_ids_say_nothing_about_contacts(astoria):
@@ -145,7 +146,7 @@ def test_ids_say_nothing_about_contacts(astoria):
 def test_a_seed_gives_the_same_arrays_on_every_machine():
     data = generate(37_518, 3)
     digest = hashlib.sha256()
-    for array in (data.columns["age"], data.edges, data.stages):
+    for array in (data.columns["age"], data.edges, data.columns["stage"]):
         digest.update(np.ascontiguousarray(array).tobytes())
     assert digest.hexdigest()[:16] == "fcfc409dac8d9b8e"
 
@@ -154,7 +155,7 @@ def test_seeds_differ_in_everything_but_the_counts():
     one, two = generate(5_000, 1), generate(5_000, 2)
     assert not np.array_equal(one.edges, two.edges)
     assert not np.array_equal(one.columns["age"], two.columns["age"])
-    assert not np.array_equal(one.stages, two.stages)
+    assert not np.array_equal(one.columns["stage"], two.columns["stage"])
     here, there = sum(degrees(one.edges, 5_000)), sum(degrees(two.edges, 5_000))
     assert sorted(here) == sorted(there)
 
@@ -181,7 +182,7 @@ def test_more_edges_are_more_agents_with_contacts():
     assert len(np.unique(few.edges)) < len(np.unique(many.edges))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(size=st.integers(1, 400), seed=st.integers(0, 2**70))
 def test_any_small_size_is_a_population(size, seed):
     data = generate(size, seed)
@@ -189,7 +190,7 @@ def test_any_small_size_is_a_population(size, seed):
     assert repeated_rows(data.edges, size) == 0
     assert is_acyclic(data.edges, size)
     assert np.array_equal(data.edges, data.edges[np.lexsort(data.edges.T[::-1])])
-    assert 1 <= data.stages.sum() <= size
+    assert 1 <= data.columns["stage"].sum() <= size
     if size >= 150:
         assert len(data.edges) == round(size * 136_378 / 37_518)
 

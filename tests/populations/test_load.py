@@ -33,7 +33,7 @@ def test_astoria_by_any_of_its_names(source):
     assert np.array_equal(data.edges, astoria.load(seed=1).edges)
 
 
-def test_names_are_told():
+def test_sources_have_names():
     assert load("astoria").name == "astoria"
     assert load(500).name == "synthetic-500"
     assert brooklyn.NAME == "brooklyn"
@@ -85,7 +85,7 @@ def test_folders_as_path_text_and_package(folder, monkeypatch):
         (types.ModuleType("bare"), "expected a package whose folder .* got 'bare'"),
     ],
 )
-def test_an_unknown_source_is_told_with_what_there_is(source, message):
+def test_an_unknown_source_is_refused_with_the_known_ones(source, message):
     with pytest.raises(PopulationError, match=message):
         load(source)
 
@@ -104,7 +104,7 @@ def a_town(tmp_path, size=60):
     return town, [(k, k + step) for k in range(size - 5) for step in range(1, 6)]
 
 
-def test_a_network_that_seems_to_have_each_contact_once_is_told(tmp_path, caplog):
+def test_a_network_that_seems_to_have_each_contact_once_is_warned_of(tmp_path, caplog):
     town, rows = a_town(tmp_path)
     data = load(with_network(town, rows))
     assert data.edges.tolist() == [list(row) for row in rows], "as it is written"

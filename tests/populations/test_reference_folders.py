@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from hotloop.errors import ConfigError, PopulationError
-from hotloop.models import covid
-from hotloop.models.covid.env import ClosureSettings, covid_vector_env
+from hotloop.models.epidemic import covid
+from hotloop.models.epidemic.covid.env import ClosureSettings, covid_vector_env
 from hotloop.populations import load
 from hotloop.populations.ages import AGE_CODES
 from hotloop.populations.direction import is_acyclic, reciprocity
@@ -50,9 +50,14 @@ def test_each_folder_of_the_reference_loads(name, caplog):
         assert loader.population_size == AGENTS[name]
         data = loader.data
         assert data.num_edges == NETWORKS.get(name, 0)
-        assert (data.stages is None) == (name not in EXPOSED)
-        if data.stages is not None:
-            assert np.bincount(data.stages, minlength=5)[1:].tolist() == [EXPOSED[name], 0, 0, 0]
+        assert ("stage" in data.columns) == (name in EXPOSED)
+        if "stage" in data.columns:
+            assert np.bincount(data.columns["stage"], minlength=5)[1:].tolist() == [
+                EXPOSED[name],
+                0,
+                0,
+                0,
+            ]
         if name in YOUNG:
             assert (data.columns["age"] == AGE_CODES["u19"]).sum() == YOUNG[name]
         assert data.columns["age"].max() < len(AGE_CODES)
@@ -116,11 +121,11 @@ def test_the_references_new_york_runs_on_a_drawn_network():
 
 def test_a_folder_of_that_layout_holds_what_was_planted(town, caplog):
     data = load(town, both_ways=False)
-    assert list(data.columns) == ["age", "gender", "hobby"]
+    assert list(data.columns) == ["age", "gender", "hobby", "stage"]
     assert data.columns["age"].tolist() == [PEOPLE[k % 21] for k in range(SIZE)]
     assert data.columns["hobby"].tolist() == [f"H{k % 3}" for k in range(SIZE)]
     assert data.edges.tolist() == town_folder.contacts(SIZE).tolist()
-    assert np.flatnonzero(data.stages).tolist() == list(town_folder.EXPOSED)
+    assert np.flatnonzero(data.columns["stage"]).tolist() == list(town_folder.EXPOSED)
     told = sorted(text.removeprefix(str(town)) for text in caplog.messages)
     assert [text.partition(" ")[0] for text in told] == [
         "/county.pickle:",

@@ -1,4 +1,4 @@
-"""A sweep of backends, drawn from its run: the best, how sure it is, and what is missing."""
+"""A report of a sweep of backends: the best one, its interval, and what was not measured."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -11,12 +11,11 @@ import pytest
 from rich.console import Console
 
 from hotloop.benchmark.backends import compare_backends
-from hotloop.benchmark.noise import Interval
-from hotloop.benchmark.summary import Unknown
+from hotloop.loop.figures import Interval, Unknown
 from hotloop.loop.run import Run, load
+from hotloop.report.backends import print_backends
 from hotloop.report.charts.backends import Mark, Series, backends_chart
 from hotloop.report.charts.svg import NARROW, WIDE
-from hotloop.report.console import print_backends
 from hotloop.report.html import render
 
 HOST = {
@@ -29,8 +28,8 @@ HOST = {
     "gpu": None,
     "command": "hotloop benchmark Some-v1 --backends all",
 }
-# What the machine's mood made of each round.
-MOOD = np.array([1.0, 0.5, 0.8, 1.2, 0.9, 1.1])
+# The machine's speed in each round.
+SPEED = np.array([1.0, 0.5, 0.8, 1.2, 0.9, 1.1])
 NOT_INSTALLED = "Ray is not installed: pip install 'hotloop[ray]'"
 
 
@@ -46,7 +45,7 @@ def variant(backend: str, workers: int | None = None, **others: Any) -> dict[str
 
 
 def sweep_run(**others: Any) -> Run:
-    """Serial at 1,000 SPS on average mood, more workers faster, Ray not there."""
+    """Serial at 1,000 SPS at speed 1, faster with more workers; Ray is not installed."""
     variants = [
         variant("serial"),
         variant("native", problem="no <vector> env of its own"),
@@ -70,14 +69,14 @@ def sweep_run(**others: Any) -> Run:
             "choice": "envs run in 2 worker processes",
             "variants": variants,
         },
-        arrays={"sps": np.outer(base, MOOD)},
+        arrays={"sps": np.outer(base, SPEED)},
         host=HOST,
         **others,
     )
 
 
 def printed(run: Run) -> str:
-    console = Console(file=StringIO(), width=120)
+    console = Console(file=StringIO(), width=140)
     print_backends(console, compare_backends(run), run)
     return console.file.getvalue()
 
@@ -91,7 +90,7 @@ def test_the_best_is_compared_within_rounds() -> None:
     table = compare_backends(sweep_run())
     best = table.rows[table.best]
     assert (best.backend, best.num_workers) == ("process", 4)
-    # The mood is in both and drops out: the ratio is exact where the rates are not.
+    # The machine's speed is in both rates and drops out: the ratio is exact, the rates are not.
     assert isinstance(best.sps, Interval)
     assert best.sps.high / best.sps.low > 1.2
     assert (best.to_serial.value, best.to_serial.low, best.to_serial.high) == pytest.approx(
@@ -101,7 +100,7 @@ def test_the_best_is_compared_within_rounds() -> None:
     assert table.rows[table.auto].to_best.value == pytest.approx(0.75)
 
 
-def test_what_cannot_be_told_from_the_best_is_named() -> None:
+def test_variants_that_may_be_as_good_as_the_best_are_named() -> None:
     run = sweep_run()
     run.arrays["sps"][3] = run.arrays["sps"][4] * [1.1, 0.8, 1.1, 0.8, 1.1, 0.8]
     table = compare_backends(run)
@@ -157,7 +156,7 @@ def test_without_serial_there_is_no_ratio_to_it() -> None:
     assert "serial was not measured" in render([run])
 
 
-def test_an_interrupted_sweep_tells_what_it_has() -> None:
+def test_an_interrupted_sweep_reports_what_it_has() -> None:
     run = sweep_run(complete=False)
     run.arrays["sps"][3:, -1] = np.nan
     run.arrays["sps"][5] = np.nan
@@ -199,7 +198,7 @@ def test_the_page_shows_the_chart_and_the_reasons() -> None:
         assert best.find("title").text.startswith("process, 4 workers: 1.83k [")
 
 
-def test_more_is_higher_and_further_right() -> None:
+def test_faster_is_higher_and_more_workers_are_further_right() -> None:
     for svg in svgs(render([sweep_run()])):
         places = {
             circle.find("title").text.split(":")[0]: (

@@ -1,4 +1,4 @@
-"""The page: complete for any runs, self-contained, well-formed, honest about what is unknown."""
+"""The page: complete for any runs, self-contained, well-formed, with reasons for unknowns."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -13,24 +13,25 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from hotloop.benchmark.noise import Interval
-from hotloop.benchmark.summary import Unknown, summarize
+from hotloop.benchmark.summary import summarize
 from hotloop.benchmark.warmup import WarmUp
 from hotloop.errors import RunError
 from hotloop.loop.arm import Arm
+from hotloop.loop.figures import Interval, Unknown
 from hotloop.loop.run import Run, load
+from hotloop.report.benchmark import print_benchmark, print_compared
 from hotloop.report.charts.ladder import ladder_waterfall
-from hotloop.report.charts.learning import Curve, learning_curve
+from hotloop.report.charts.learning import LearningCurve, learning_curve
 from hotloop.report.charts.svg import NARROW, WIDE
-from hotloop.report.charts.timeline import Lane, Span, timeline
-from hotloop.report.console import headline, print_benchmark, print_compared
+from hotloop.report.charts.timeline import Call, Lane, timeline
 from hotloop.report.html import render, write_html
 from hotloop.report.numbers import rate, times
+from hotloop.report.simplify import headline
+from hotloop.simplify.arm_names import ALL_FREE, BASELINE, aa_name, free_name, only_name
 from hotloop.simplify.ceilings import Rung
-from hotloop.simplify.names import ALL_FREE, BASELINE, aa_name, free_name, only_name
+from hotloop.simplify.judge import judge_run
 from hotloop.simplify.record import Record
 from hotloop.simplify.settings import SimplifySettings
-from hotloop.simplify.verdict import judge_run
 from support.stages import MS, stage_facts
 
 HOST = {
@@ -210,7 +211,7 @@ def test_all_four_charts_in_both_widths(page: str) -> None:
         ]
 
 
-def test_the_story_begins_with_the_answer(page: str) -> None:
+def test_the_page_begins_with_the_answer(page: str) -> None:
     order = ['class="answer"', "What holds it back", "How fast it is", "How it learned"]
     places = [page.index(part) for part in order]
     assert places == sorted(places)
@@ -331,8 +332,10 @@ def test_the_terminal_gives_the_same_answer() -> None:
     run = simplify_run()
     page, verdict = render([run]), judge_run(run)[0]
     state, *answer = (Text.from_markup(line).plain for line in headline(verdict))
-    told = re.findall(r"<dt>(fix|leave)</dt><dd>(.*?)</dd>", page)
-    assert [f"{word:<7}{plain(sentence)}" for word, sentence in told] == [f"{a}." for a in answer]
+    answers = re.findall(r"<dt>(fix|leave)</dt><dd>(.*?)</dd>", page)
+    assert [f"{word:<7}{plain(sentence)}" for word, sentence in answers] == [
+        f"{a}." for a in answer
+    ]
     for ceiling in ("perfect overlap", "own resources"):
         (tile,) = re.findall(rf'<dt>{ceiling}</dt>\n<dd class="value"><span class="n">(.*?)×', page)
         (shown,) = re.findall(rf"{ceiling} ([\d.]+)×", state)
@@ -410,10 +413,10 @@ def test_what_has_no_report_is_refused() -> None:
 
 
 def test_thousands_of_narrow_calls_stay_small() -> None:
-    spans = [
-        Span("act" if k % 2 else "step", k * 100.0, k * 100.0 + 90.0, 0) for k in range(20_000)
+    calls = [
+        Call("act" if k % 2 else "step", k * 100.0, k * 100.0 + 90.0, 0) for k in range(20_000)
     ]
-    svg = timeline([Lane("thread", spans)], 2e6, {"act": 0, "step": 1}, width=WIDE, name="t")
+    svg = timeline([Lane("thread", calls)], 2e6, {"act": 0, "step": 1}, width=WIDE, name="t")
     assert len(svg) < 40_000
     titles = [title.text for title in ET.fromstring(svg).iter("title")]
     assert "act: 10000 calls, 900 µs together" in titles
@@ -421,8 +424,8 @@ def test_thousands_of_narrow_calls_stay_small() -> None:
 
 def test_area_of_narrow_calls_is_their_time() -> None:
     # Half of each pixel busy: half the height, all along.
-    spans = [Span("act", k * 10.0, k * 10.0 + 5.0, 0) for k in range(WIDE)]
-    svg = ET.fromstring(timeline([Lane("t", spans)], WIDE * 10, {}, width=WIDE, name="t"))
+    calls = [Call("act", k * 10.0, k * 10.0 + 5.0, 0) for k in range(WIDE)]
+    svg = ET.fromstring(timeline([Lane("t", calls)], WIDE * 10, {}, width=WIDE, name="t"))
     (path,) = [p for p in svg.iter("path") if p.attrib.get("class") == "s0"]
     assert path.attrib["d"] == f"M0 29h{WIDE}v12h-{WIDE}z"
 
@@ -459,13 +462,13 @@ def test_charts_of_extremes() -> None:
     rungs = [Rung("now", zero, "it", ""), Rung("roof", Unknown("why <so>"), "", "work")]
     ladder = ladder_waterfall(rungs, "steps", 1.0, width=NARROW, name="x")
     assert "why <so>" in texts(ET.fromstring(ladder))
-    flat = Curve([1], [0.0], [0.0], [False], None, False, "env steps")
+    flat = LearningCurve([1], [0.0], [0.0], [False], None, False, "env steps")
     ET.fromstring(learning_curve(flat, width=NARROW, name="y"))
-    control = timeline([Lane("a\x00b", [Span("\x07", 0, 1, 0)])], 1.0, {}, width=WIDE, name="z")
+    control = timeline([Lane("a\x00b", [Call("\x07", 0, 1, 0)])], 1.0, {}, width=WIDE, name="z")
     ET.fromstring(control)
 
 
-def test_calls_side_by_side_are_counted_once_in_the_share_and_told() -> None:
+def test_calls_side_by_side_are_counted_once_in_the_share_and_named() -> None:
     run = benchmark_run()
     run.arrays["stage_running_ns"] = run.arrays["stage_ns"] / [4, 1, 1, 1]
     assert "4 calls run side by side on average" in plain(render([run]))

@@ -1,4 +1,4 @@
-"""What is read of a script before it runs: whether it can have stages at all."""
+"""Whether a script uses hotloop is read from its text, before it runs."""
 
 import sys
 from pathlib import Path
@@ -52,7 +52,7 @@ def test_a_script_says_what_it_uses(tmp_path: Path, text: str, expected: Mention
         "from package import relative",
     ],
 )
-def test_modules_of_ones_own_are_read_too(tmp_path: Path, text: str) -> None:
+def test_the_users_own_modules_are_read_too(tmp_path: Path, text: str) -> None:
     staged = "import hotloop\nact = hotloop.stage('act', len)"
     (tmp_path / "package").mkdir()
     (tmp_path / "package/__init__.py").touch()

@@ -1,4 +1,4 @@
-"""Measuring from Python: what is returned, how it is drawn, and what reaches the caller."""
+"""Measuring from Python: what is returned, how it is shown, and which errors are raised."""
 
 import asyncio
 import html
@@ -19,10 +19,11 @@ from rich.console import Console
 
 import hotloop
 from hotloop.errors import LoopError, RunError, SettingError, TargetError
-from hotloop.loop.board import process_board
+from hotloop.loop.control import process_control
 from hotloop.loop.run import Run, load
-from hotloop.report.console import print_benchmark, print_simplify
+from hotloop.report.benchmark import print_benchmark
 from hotloop.report.html import render
+from hotloop.report.simplify import print_simplify
 from hotloop.results.result import WIDTH, Result
 from hotloop.simplify.record import Record
 from hotloop.simplify.settings import SimplifySettings
@@ -38,7 +39,7 @@ def spin(turns: int) -> int:
 
 def run_python(code: str) -> subprocess.CompletedProcess[str]:
     """Run code in a process of its own, whose stages do not obey this one."""
-    own = {name: value for name, value in os.environ.items() if name != "HOTLOOP_BOARD"}
+    own = {name: value for name, value in os.environ.items() if name != "HOTLOOP_CONTROL"}
     return subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
         capture_output=True,
@@ -260,7 +261,7 @@ def test_an_interrupt_reaches_the_caller_with_what_had_been_measured(measure: ob
         measure(hotloop.Loop(body=body, name="cut"), **settings)
     partial = caught.value.result
     assert not partial.run.complete
-    assert partial.enough
+    assert partial.has_samples
     assert "interrupted" in repr(partial)
     # Nothing is left behind: stages do what they did, and measuring goes on.
     assert act(10) == 45
@@ -281,12 +282,12 @@ def test_state_is_put_back_after_an_interrupt() -> None:
     step = hotloop.stage("counted", counter.step, effect="stateful")
     learn = hotloop.stage("counted learn", spin, effect="pure")
     seen: list[int] = []
-    board = process_board()
-    first = board.epoch
+    control = process_control()
+    first = control.epoch
 
     def body() -> int:
         seen.append(counter.count)
-        if board.epoch - first > 110:  # so many blocks: far into the rounds
+        if control.epoch - first > 110:  # so many blocks: far into the rounds
             raise KeyboardInterrupt
         step()
         learn(5_000)
@@ -311,7 +312,7 @@ def test_an_unknown_setting_suggests_the_nearest(measure: object, wrong: str, ne
         measure(two_stages(), **{wrong: 1})
 
 
-def test_a_setting_that_cannot_be_is_refused() -> None:
+def test_a_setting_out_of_range_is_refused() -> None:
     with pytest.raises(SettingError, match="budget"):
         hotloop.run_simplify(two_stages(), budget=-1)
 
@@ -338,6 +339,7 @@ def test_no_public_name_is_a_submodules() -> None:
     assert set(hotloop.__all__) <= set(dir(hotloop))
 
 
+@pytest.mark.slow
 def test_the_functions_stay_functions_when_every_submodule_is_imported() -> None:
     code = """
 import importlib, pkgutil, hotloop

@@ -1,4 +1,4 @@
-"""Run files from anywhere: each is drawn, or refused in one sentence; nothing else comes of it."""
+"""Run files from any source: each is drawn, or refused in one sentence."""
 
 import copy
 import io
@@ -17,9 +17,10 @@ from hotloop.cli import report
 from hotloop.errors import RunError
 from hotloop.loop import run as run_files
 from hotloop.loop.run import Run, load
-from hotloop.results.saved import FORMATS, open_run
+from hotloop.report.kinds import KINDS
+from hotloop.results.saved import open_run
 
-# What an editor, or a fault, may put in the place of anything.
+# Values that an editor or a fault may put in place of any other.
 ODD: list[Any] = [None, "", "word", -1, 0, 1, 1e300, -0.5, float("nan"), float("inf"), [], {}, True]
 ODD += [[1, "a"], {"a": 1}, 2**70, -(2**70)]
 FEW, MANY = 40, 350  # edits of each verb's run
@@ -36,6 +37,19 @@ def loop() -> hotloop.Loop:
     return hotloop.Loop(body=body, name="small")
 
 
+OUTPUTS: list[dict[str, Any]] = [
+    {
+        **{"name": "daily_infected", "label": "infections", "kind": "count", "word": "infected"},
+        **{"total_name": "total_infected", "total_label": "infections in all"},
+        **{"share_of": "agents", "share_label": "of the agents", "peak": True, "colour": 0},
+    },
+    {
+        **{"name": "immune", "label": "share of the immune", "kind": "level", "word": None},
+        **{"share_of": None, "peak": True, "colour": 3},
+    },
+]
+
+
 def simulated() -> Run:
     rng = np.random.default_rng(0)
     return Run(
@@ -44,12 +58,13 @@ def simulated() -> Run:
         settings={"seed": 0, "steps": 14, "replicates": 24},
         facts={
             **{"model": "covid", "population": "2000", "agents": 2000, "contacts": 9000},
-            **{"infected_at_start": 3, "device": "cpu", "seconds": 0.5},
+            **{"device": "cpu", "seconds": 0.5, "step": "day", "start": [["infected", 3]]},
+            "outputs": OUTPUTS,
             "stats": {"agent_steps_per_s": 1e6, "program": "dense", "precision": "double"},
         },
         arrays={
             "daily_infected": rng.integers(0, 9, (24, 14)),
-            "daily_deaths": rng.integers(0, 2, (24, 14)),
+            "immune": rng.uniform(0, 1, (24, 14)),
         },
     )
 
@@ -62,15 +77,21 @@ def calibrated() -> Run:
         settings={"seed": 0, "population": "2000"},
         facts={
             **{"model": "covid", "population": "2000", "agents": 2000, "contacts": 9000},
-            **{"infected_at_start": 3, "device": "cpu", "seconds": 0.5, "replicates": 8},
-            **{"mortality": 0.02, "mortality_first": 0.01, "mortality_interval": [0.01, 0.03]},
-            "notes": ["a note"],
+            **{"device": "cpu", "seconds": 0.5, "step": "day", "start": [["infected", 3]]},
+            **{"outputs": OUTPUTS, "replicates": 8, "notes": ["a note"]},
+            "parameters": [
+                {"label": "R, week 1", "group": "R by week", "fitted": True},
+                {"label": "mortality", "group": "mortality", "fitted": False},
+            ],
+            "groups": [{"label": "mortality", "note": " kept"}],
         },
         arrays={
-            **{"loss": np.linspace(9, 1, 5), "rate": np.array([4.0, 3.0])},
-            **{"rate_first": np.array([4.5, 4.5]), "rate_interval": np.array([[3, 5], [2, 4.0]])},
-            **{"observed_infected": days, "observed_deaths": days / 10},
-            **{"infected": np.stack([days, days - 1, days + 1]), "deaths": np.stack([days] * 3)},
+            **{"loss": np.linspace(9, 1, 5), "parameter": np.array([4.0, 0.02])},
+            "parameter_first": np.array([4.5, 0.02]),
+            "parameter_interval": np.array([[3, 5], [np.nan, np.nan]]),
+            **{"observed_daily_infected": days, "observed_immune": days / 14},
+            "fitted_daily_infected": np.stack([days, days - 1, days + 1]),
+            "fitted_immune": np.stack([days / 14] * 3),
         },
     )
 
@@ -136,8 +157,8 @@ def draw(path: Path, *options: str) -> str | None:
     return said
 
 
-def test_every_verb_has_a_format() -> None:
-    assert set(FORMATS) == set(MAKERS)
+def test_every_kind_of_run_is_tested_here() -> None:
+    assert set(KINDS) == set(MAKERS)
 
 
 def test_a_run_is_drawn_as_it_was_saved(saved: Path, tmp_path: Path) -> None:
@@ -198,7 +219,7 @@ def _edit_array(run: Run, rng: np.random.Generator) -> str:
         run.arrays[name] = -array.astype(np.float64) * 1e30
     else:
         run.arrays[name] = array[:0]
-    return f"{name}, way {kind}"
+    return f"{name}, edit {kind}"
 
 
 def check_edits(saved: Path, tmp_path: Path, count: int, seed: int) -> None:
@@ -241,6 +262,34 @@ def test_what_was_wrong_is_said(tmp_path: Path) -> None:
         open_run(run.save(path))
 
 
+@pytest.mark.parametrize(
+    ("outputs", "why"),
+    [
+        ([], "outputs: expected one at least"),
+        ([OUTPUTS[0], OUTPUTS[0]], "outputs: expected each name once"),
+        ([OUTPUTS[0], OUTPUTS[1] | {"label": "infections"}], "expected each label once"),
+        ([OUTPUTS[0] | {"share_of": "immune"}, OUTPUTS[1]], "share_of: expected one of"),
+        ([OUTPUTS[0] | {"colour": 20}, OUTPUTS[1]], "colour: expected 0 to 19, got 20"),
+        ([OUTPUTS[0] | {"kind": "rate"}, OUTPUTS[1]], "outputs: value of key 'kind' of item 0"),
+        ([OUTPUTS[0], OUTPUTS[1] | {"name": "other"}], "arrays: it has no 'other'"),
+    ],
+)
+def test_outputs_that_do_not_fit_are_refused(
+    outputs: list[dict[str, Any]], why: str, tmp_path: Path
+) -> None:
+    run = simulated()
+    run.facts["outputs"] = outputs
+    with pytest.raises(RunError, match=why):
+        open_run(run.save(tmp_path / "a.run"))
+
+
+def test_a_simulation_without_a_step_is_refused(tmp_path: Path) -> None:
+    run = simulated()
+    run.arrays = {name: array[:, :0] for name, array in run.arrays.items()}
+    with pytest.raises(RunError, match="expected one run and one step at least"):
+        open_run(run.save(tmp_path / "a.run"))
+
+
 @pytest.mark.parametrize("part", ["host", "settings", "facts", "verb", "complete"])
 def test_a_header_of_other_types_is_refused(part: str, tmp_path: Path) -> None:
     path = trained().save(tmp_path / "a.run")
@@ -270,7 +319,7 @@ def test_a_run_that_unpacks_to_more_than_any_is_refused_unread(
         load(path)
 
 
-def test_an_array_that_promises_more_than_there_is_is_refused(tmp_path: Path) -> None:
+def test_an_array_whose_header_gives_a_larger_size_is_refused(tmp_path: Path) -> None:
     path = trained().save(tmp_path / "a.run")
     with zipfile.ZipFile(path, "a") as archive:
         promise = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }"

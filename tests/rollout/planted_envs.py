@@ -23,7 +23,7 @@ def length_of(seed: int, episode: int) -> int:
     return 1 + (7 * seed + 5 * episode) % 6
 
 
-class Numbered(gymnasium.Env[Any, Any]):
+class PlantedEnv(gymnasium.Env[Any, Any]):
     """Observes (seed, episode, step); even episodes terminate, odd ones are truncated."""
 
     observation_space = spaces.Box(-1e6, 1e6, (3,), np.float32)
@@ -118,7 +118,7 @@ class Everything(gymnasium.Env[Any, Any]):
 
 
 class TwoRewards(gymnasium.vector.VectorEnv[Any, Any, Any]):
-    """Two envs of somebody else's engine, with rewards (t, -t); they end every third step."""
+    """A vector env of another library: two envs with rewards (t, -t), episodes of three steps."""
 
     num_envs = 2
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012  # as Gymnasium has it
@@ -158,7 +158,7 @@ class LongIsGood(gymnasium.Env[Any, Any]):
         return np.zeros(1, np.float32), float(over and self.good), over, False, {}
 
 
-class Faulty(Numbered):
+class Faulty(PlantedEnv):
     """Raises or kills its process at the third episode of the env with a given seed."""
 
     def __init__(self, what: str, seed: int) -> None:
@@ -173,7 +173,7 @@ class Faulty(Numbered):
         return super().step(action)
 
 
-class Gated(Numbered):
+class Gated(PlantedEnv):
     """With the seed 0, steps once the gate, a file, is there: slow for as long as is wanted."""
 
     def __init__(self, gate: str) -> None:
@@ -186,8 +186,8 @@ class Gated(Numbered):
         return super().step(action)
 
 
-def numbered(width: int, mode: str = "same_step", **settings: Any) -> SerialVectorEnv:
-    return SerialVectorEnv([Numbered] * width, autoreset_mode=mode, **settings)
+def planted_vec(width: int, mode: str = "same_step", **settings: Any) -> SerialVectorEnv:
+    return SerialVectorEnv([PlantedEnv] * width, autoreset_mode=mode, **settings)
 
 
 def faulty(what: str, seed: int, width: int = 2) -> SerialVectorEnv:

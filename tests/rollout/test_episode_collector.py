@@ -6,12 +6,20 @@ import pytest
 from hotloop.envs.serial import SerialVectorEnv
 from hotloop.errors import SettingError
 from hotloop.rollout import EpisodeCollector, StepCollector
-from rollout.planted_envs import MODES, Everything, LongIsGood, length_of, numbered, policy, truth
+from rollout.planted_envs import (
+    MODES,
+    Everything,
+    LongIsGood,
+    length_of,
+    planted_vec,
+    policy,
+    truth,
+)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_planted_episodes(mode):
-    collector = EpisodeCollector(numbered(3, mode), policy, seed=4, chunk_steps=7)
+    collector = EpisodeCollector(planted_vec(3, mode), policy, seed=4, chunk_steps=7)
     episodes = collector.collect(11)
     assert [episode.env_id for episode in episodes] == [0] * 4 + [1] * 4 + [2] * 3
     truths = [truth(4 + b) for b in range(3)]
@@ -34,7 +42,7 @@ def test_planted_episodes(mode):
 
 
 def test_every_call_begins_new_episodes():
-    collector = EpisodeCollector(numbered(2), policy, seed=4, chunk_steps=50)
+    collector = EpisodeCollector(planted_vec(2), policy, seed=4, chunk_steps=50)
     first = collector.collect(2)
     second = collector.collect(2)
     assert all(episode.obs[0, 2] == 0 for episode in first + second)
@@ -79,4 +87,4 @@ def test_means_are_not_biased_towards_short_episodes():
 
 def test_messages():
     with pytest.raises(SettingError, match="n: expected a number above 0, got 0"):
-        EpisodeCollector(numbered(2), policy).collect(0)
+        EpisodeCollector(planted_vec(2), policy).collect(0)

@@ -1,4 +1,4 @@
-"""FragmentCollector with processes: planted transitions, faults that stay local, nothing left."""
+"""FragmentCollector with processes: planted transitions, faults of one worker, clean ends."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ from hotloop.envs import make_vec
 from hotloop.envs.serial import SerialVectorEnv
 from hotloop.errors import SettingError, WorkerError
 from hotloop.loop import drive
-from hotloop.loop.board import process_board
+from hotloop.loop.control import process_control
 from hotloop.rollout import FragmentCollector, StepCollector
 from hotloop.rollout.process import MAX_UNREAD
 from hotloop.rollout.worker import Update
@@ -27,20 +27,20 @@ from hotloop.simplify.experiment import Experiment
 from hotloop.simplify.settings import SimplifySettings
 from rollout.planted_envs import (
     Everything,
-    Numbered,
+    PlantedEnv,
     Scaled,
     Stacked,
     check_truth,
     faulty,
     gated,
-    numbered,
+    planted_vec,
     policy,
     worker_of,
 )
 from support.wait import DEADLINE_S, wait_until
 
 SETTINGS = {"fragment_steps": 10, "num_workers": 2}
-MAKE = partial(numbered, 2)
+MAKE = partial(planted_vec, 2)
 
 
 def collect_into(got, collector, times):
@@ -82,7 +82,7 @@ def test_fragments_outlive_the_collector():
     check_truth(fragments)
 
 
-def test_a_slow_worker_holds_nobody_up(tmp_path):
+def test_a_slow_worker_delays_no_other(tmp_path):
     gate = tmp_path / "gate"
     with FragmentCollector(partial(gated, str(gate)), policy, **SETTINGS) as collector:
         fragments = collector.collect(20)  # a wait for worker 0 would never end
@@ -94,7 +94,7 @@ def test_a_slow_worker_holds_nobody_up(tmp_path):
 
 
 def test_requests_are_bounded():
-    """A driver that does not collect finds two fragments of each worker, not the whole past."""
+    """After a pause the driver finds two fragments of each worker, not all that would fit in."""
     with FragmentCollector(MAKE, policy, fragment_steps=10, num_workers=1) as collector:
         collector.collect()
         time.sleep(0.2)
@@ -148,7 +148,7 @@ def test_many_updates_do_not_wait_for_a_slow_worker(tmp_path):
         assert versions[-1] == version == 1000
 
 
-def test_stacked_frames_travel_once_and_come_back_equal():
+def test_stacked_frames_are_sent_once_and_arrive_equal():
     make = partial(SerialVectorEnv, [Stacked] * 2, autoreset_mode="same_step")
     plain = StepCollector(make(), zeros, fragment_steps=30, seed=0)
     with FragmentCollector(
@@ -165,7 +165,7 @@ def zeros(obs):
     return np.zeros(len(obs), np.int64)
 
 
-def test_values_without_a_shape_travel_beside_the_memory():
+def test_values_without_a_shape_are_sent_beside_the_memory():
     make = partial(SerialVectorEnv, [Everything] * 2, autoreset_mode="same_step")
     with FragmentCollector(make, act_on_everything, fragment_steps=4, num_workers=1) as collector:
         first, second = collector.collect(2)
@@ -178,7 +178,7 @@ def act_on_everything(obs):
     return (np.zeros(2, np.int64), np.zeros((2, 2), np.float32)), {}
 
 
-def test_policies_that_draw_do_not_draw_alike_and_repeat_themselves():
+def test_policies_of_workers_draw_differently_and_repeat_themselves():
     runs = []
     for _ in range(2):
         drawn = {}
@@ -196,18 +196,18 @@ def test_workers_carry_any_vector_env():
 
     def in_processes():
         return make_vec(
-            [Numbered] * 2, backend="process", num_workers=1, autoreset_mode="same_step", splits=2
+            [PlantedEnv] * 2, backend="process", num_workers=1, autoreset_mode="same_step", splits=2
         )
 
     def of_gymnasium():
-        return SyncVectorEnv([Numbered] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
+        return SyncVectorEnv([PlantedEnv] * 2, autoreset_mode=AutoresetMode.SAME_STEP)
 
     for make in (in_processes, of_gymnasium):
         with FragmentCollector(make, policy, **SETTINGS) as collector:
             check_truth(collector.collect(4))
 
 
-def test_an_error_comes_home_and_the_rest_goes_on():
+def test_an_error_is_raised_in_the_driver_and_the_other_workers_go_on():
     make = partial(faulty, "raise", seed=2)  # env 0 of worker 1
     with FragmentCollector(make, policy, **SETTINGS, restarts=1) as collector:
         got = []
@@ -226,7 +226,7 @@ def test_an_error_comes_home_and_the_rest_goes_on():
         check_truth([f for f in got + again if worker_of(f) == 0])
 
 
-def test_an_error_that_cannot_travel_brings_its_words():
+def test_an_error_that_cannot_be_pickled_keeps_its_message():
     with (
         FragmentCollector(MAKE, Raises(), **SETTINGS) as collector,
         pytest.raises(WorkerError, match="Stubborn: one and two"),
@@ -244,7 +244,7 @@ class Raises:
         raise Stubborn("one", "two")
 
 
-def test_an_error_in_making_envs_comes_home():
+def test_an_error_in_making_envs_is_raised_in_the_driver():
     def make():
         raise FileNotFoundError("no simulator here")
 
@@ -283,6 +283,7 @@ def test_an_update_reaches_a_restarted_worker():
         assert (fragment.extras["weight"] == 2).all()
 
 
+@pytest.mark.slow
 def test_a_loop_around_it_can_be_measured():
     """The stages in the workers are seen, and may be replaced where that is allowed."""
     with FragmentCollector(MAKE, policy, **SETTINGS, policy_effect="pure") as collector:
@@ -295,15 +296,15 @@ def test_a_loop_around_it_can_be_measured():
             return fragment.env_steps
 
         loop = Loop(body=body, unit="env steps", state=[weights], in_flight=4)
-        board = process_board()
-        experiment = Experiment(board, SimplifySettings(budget=9.0, aa_pairs=1))
-        drive(loop, experiment.run(loop), board)
+        control = process_control()
+        experiment = Experiment(control, SimplifySettings(budget=9.0, aa_pairs=1))
+        drive(loop, experiment.run(loop), control)
         stages = {known.name: known for known in experiment.record.stages}
-        assert {"policy", "env step", "store", "fragment wait", "learn"} <= set(stages)
-        assert stages["policy"].effect == "pure"
+        assert {"act", "env step", "store", "fragment wait", "learn"} <= set(stages)
+        assert stages["act"].effect == "pure"
         assert stages["env step"].effect == "effectful"
         assert not stages["env step"].replaceable
-        for name in ("policy", "env step", "store"):  # which only the workers call
+        for name in ("act", "env step", "store"):  # which only the workers call
             assert stages[name].calls_per_iteration > 0
             assert stages[name].beside_main
 
@@ -373,12 +374,12 @@ DRIVER = textwrap.dedent(
     sys.path[:0] = {path!r}
     from functools import partial
     from hotloop.rollout import FragmentCollector, StepCollector
-    from rollout.planted_envs import numbered, policy
+    from rollout.planted_envs import planted_vec, policy
 
     def drive():
         global collector
         collector = FragmentCollector(
-            partial(numbered, 2), policy, fragment_steps={steps}, num_workers=2
+            partial(planted_vec, 2), policy, fragment_steps={steps}, num_workers=2
         )
         pids = [worker.process.pid for worker in collector._workers._workers.values()]
         if {steps} == 10:
@@ -401,12 +402,12 @@ DRIVER = textwrap.dedent(
 @pytest.mark.parametrize(
     ("steps", "in_thread", "last"),
     [
-        (10, False, "time.sleep(60)"),
-        (10**7, False, "time.sleep(60)"),
+        pytest.param(10, False, "time.sleep(60)", marks=pytest.mark.slow),
+        pytest.param(10**7, False, "time.sleep(60)", marks=pytest.mark.slow),
         (10**7, True, "time.sleep(60)"),
         (10, False, "pass"),  # a driver that forgets to close
         (10, True, "pass"),
-        (10, False, "raise SystemExit(3)"),
+        pytest.param(10, False, "raise SystemExit(3)", marks=pytest.mark.slow),
     ],
 )
 def test_no_orphans(steps, in_thread, last):

@@ -1,4 +1,4 @@
-"""FragmentCollector with Ray actors: the same promises, kept over the object store."""
+"""FragmentCollector with Ray actors: the same transitions, through the object store."""
 
 import gc
 import os
@@ -9,18 +9,20 @@ import warnings
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 
 from hotloop.errors import WorkerError
+from hotloop.learn import ppo
 from hotloop.rollout import FragmentCollector
 from rollout.planted_envs import (
     Scaled,
     check_truth,
     faulty,
     gated,
-    numbered,
     pid_policy,
+    planted_vec,
     policy,
     worker_of,
 )
@@ -31,7 +33,7 @@ ray = pytest.importorskip("ray")
 pytestmark = RAY_WARNINGS
 
 SETTINGS = {"fragment_steps": 10, "num_workers": 2, "backend": "ray", "num_cpus": 0.5}
-MAKE = partial(numbered, 2)
+MAKE = partial(planted_vec, 2)
 TESTS = str(Path(__file__).parents[1])
 # The actors import these tests, and hotloop from where this process has it.
 PYTHONPATH = os.pathsep.join(filter(None, (TESTS, os.environ.get("PYTHONPATH"))))
@@ -103,7 +105,7 @@ def test_real_resources_are_asked_for(collector):
     wait_until(lambda: ray.available_resources().get("CPU", 0) == 1.0, "1 CPU is left")
 
 
-def test_a_slow_actor_holds_nobody_up(tmp_path):
+def test_a_slow_actor_delays_no_other(tmp_path):
     gate = tmp_path / "gate"
     with FragmentCollector(partial(gated, str(gate)), policy, **SETTINGS) as collector:
         fragments = collector.collect(20)  # a wait for actor 0 would never end
@@ -114,7 +116,8 @@ def test_a_slow_actor_holds_nobody_up(tmp_path):
         check_truth(fragments)
 
 
-def test_an_error_comes_home():
+@pytest.mark.slow
+def test_an_error_is_raised_in_the_driver():
     make = partial(faulty, "raise", seed=2)
     with FragmentCollector(make, policy, **SETTINGS, restarts=1) as collector:
         got = []
@@ -172,7 +175,7 @@ NODES = textwrap.dedent(
     from functools import partial
     from ray.cluster_utils import Cluster
     from hotloop.rollout import FragmentCollector
-    from rollout.planted_envs import numbered, policy
+    from rollout.planted_envs import planted_vec, policy
 
     cluster = Cluster(initialize_head=True, head_node_args=dict(num_cpus=0))
     nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
@@ -183,7 +186,12 @@ NODES = textwrap.dedent(
     )
     cluster.wait_for_nodes()
     collector = FragmentCollector(
-        partial(numbered, 2), policy, fragment_steps=10, num_workers=2, backend="ray", num_cpus=0.5
+        partial(planted_vec, 2),
+        policy,
+        fragment_steps=10,
+        num_workers=2,
+        backend="ray",
+        num_cpus=0.5,
     )
     seen = set()
     while seen != {{0, 2}}:
@@ -211,3 +219,22 @@ def test_a_removed_node_costs_its_own_actors_only():
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=500, check=False
     )
     assert "restarts left 2 [0, 2]" in done.stdout, done.stdout + done.stderr
+
+
+def test_ppo_on_ray_learns_the_same_bits():
+    """One actor: the shared collector holds the other CPU."""
+
+    def parameters_after(**backend):
+        settings = ppo.PPOSettings(num_envs=4, fragment_steps=16, epochs=2, **backend)
+        learner = ppo.PPO(settings)
+        try:
+            for _ in range(5):
+                learner.iterate()
+        finally:
+            learner.envs.close()
+        return learner.policy.flat.detach().numpy()
+
+    expected = parameters_after()
+    np.testing.assert_array_equal(parameters_after(backend="ray", num_workers=1), expected)
+    halves = parameters_after(backend="ray", num_workers=1, double_buffer=True)
+    assert np.isfinite(halves).all()

@@ -15,7 +15,7 @@ from hotloop.envs import make_vec
 from hotloop.envs.serial import SerialVectorEnv
 from hotloop.errors import SettingError, TargetError
 from hotloop.loop import drive
-from hotloop.loop.board import process_board
+from hotloop.loop.control import process_control
 from hotloop.loop.state import Snapshot
 from hotloop.rollout import StepCollector, steps
 from hotloop.rollout.buffering import MIN_WINDOWS, TRIAL_S, BufferingTrial
@@ -24,10 +24,10 @@ from hotloop.simplify.settings import SimplifySettings
 from rollout.planted_envs import (
     MODES,
     Everything,
-    Numbered,
+    PlantedEnv,
     TwoRewards,
     length_of,
-    numbered,
+    planted_vec,
     policy,
     truth,
 )
@@ -86,9 +86,9 @@ def check_truth(collector, fragments, width, seed=5):
 @pytest.mark.parametrize("engine", ["gymnasium", "hotloop", "hotloop in place"])
 def test_planted_transitions(mode, engine):
     if engine == "gymnasium":
-        envs = SyncVectorEnv([Numbered] * 3, autoreset_mode=AutoresetMode[mode.upper()])
+        envs = SyncVectorEnv([PlantedEnv] * 3, autoreset_mode=AutoresetMode[mode.upper()])
     else:
-        envs = numbered(3, mode, copy=engine == "hotloop")
+        envs = planted_vec(3, mode, copy=engine == "hotloop")
     check_truth(StepCollector(envs, policy, fragment_steps=17, seed=5), 4, 3)
 
 
@@ -96,7 +96,7 @@ def test_planted_transitions(mode, engine):
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 @pytest.mark.parametrize("copy", [True, False])
 def test_planted_transitions_in_groups(mode, splits, copy):
-    envs = numbered(6, mode, splits=splits, copy=copy)
+    envs = planted_vec(6, mode, splits=splits, copy=copy)
     collector = StepCollector(envs, policy, fragment_steps=17, double_buffer=True, seed=5)
     assert collector.double_buffer
     check_truth(collector, 4, 6)
@@ -106,7 +106,7 @@ def test_planted_transitions_in_groups(mode, splits, copy):
 def test_groups_give_the_fragments_that_all_at_once_give(mode):
     collectors = [
         StepCollector(
-            numbered(4, mode, splits=2), policy, fragment_steps=11, double_buffer=way, seed=2
+            planted_vec(4, mode, splits=2), policy, fragment_steps=11, double_buffer=way, seed=2
         )
         for way in (False, True)
     ]
@@ -121,7 +121,9 @@ def test_groups_give_the_fragments_that_all_at_once_give(mode):
 
 @pytest.mark.parametrize("mode", ["next_step", "same_step"])
 def test_planted_transitions_in_groups_of_processes(mode):
-    envs = make_vec([Numbered] * 4, backend="process", num_workers=2, autoreset_mode=mode, splits=2)
+    envs = make_vec(
+        [PlantedEnv] * 4, backend="process", num_workers=2, autoreset_mode=mode, splits=2
+    )
     try:
         collector = StepCollector(envs, policy, fragment_steps=17, double_buffer=True, seed=5)
         check_truth(collector, 4, 4)
@@ -133,7 +135,7 @@ def test_planted_transitions_in_groups_of_processes(mode):
 
 def test_policy_is_called_for_a_group_while_the_other_steps():
     sizes, under_way = [], []
-    envs = numbered(4, splits=2)
+    envs = planted_vec(4, splits=2)
 
     def watched(obs):
         sizes.append(len(obs))
@@ -168,9 +170,9 @@ class Elsewhere(SerialVectorEnv):
 
 
 @pytest.mark.parametrize("pays", [True, False])
-def test_auto_measures_and_keeps_what_pays(pays, monkeypatch):
+def test_auto_measures_and_keeps_the_faster(pays, monkeypatch):
     """A policy whose time goes with the batch is hidden; one that always takes as long is not."""
-    envs = Elsewhere([Numbered] * 4, autoreset_mode="same_step", splits=2)
+    envs = Elsewhere([PlantedEnv] * 4, autoreset_mode="same_step", splits=2)
     monkeypatch.setattr(steps, "time", SimpleNamespace(perf_counter=lambda: envs.now_s))
 
     def slow(obs):
@@ -189,8 +191,8 @@ def test_auto_measures_and_keeps_what_pays(pays, monkeypatch):
 def test_trial_alternates_and_ends():
     trial, ways = BufferingTrial(), []
     while not trial.over:
-        ways.append(trial.way)
-        trial.note(0.03 if trial.way else 0.04, 10)
+        ways.append(trial.buffered)
+        trial.note(0.03 if trial.buffered else 0.04, 10)
     assert ways[:8] == [False, True, True, False, False, True, True, False]
     assert sum(ways) * 2 == len(ways) >= 2 * MIN_WINDOWS
     assert trial.spent_s >= TRIAL_S
@@ -199,15 +201,15 @@ def test_trial_alternates_and_ends():
     assert not trial.verdict()[0]  # one in a hundred is not worth a second call
 
 
-def test_double_buffering_that_cannot_be_is_refused_or_explained():
+def test_double_buffering_that_is_not_possible_is_refused_or_explained():
     with pytest.raises(SettingError, match=r"double_buffer=True: .* make it with splits=2"):
-        StepCollector(numbered(4), policy, fragment_steps=4, double_buffer=True)
-    auto = StepCollector(numbered(4), policy, fragment_steps=4)
+        StepCollector(planted_vec(4), policy, fragment_steps=4, double_buffer=True)
+    auto = StepCollector(planted_vec(4), policy, fragment_steps=4)
     assert auto.double_buffer is False
     assert "splits=2" in auto.reason
     with pytest.raises(SettingError, match="reset themselves"):
         StepCollector(
-            numbered(4, "disabled", splits=2), policy, fragment_steps=4, double_buffer=True
+            planted_vec(4, "disabled", splits=2), policy, fragment_steps=4, double_buffer=True
         )
 
 
@@ -232,6 +234,59 @@ def test_every_kind_of_space():
         assert len(list(leaves(fragment.action))) == 2
 
 
+@pytest.mark.parametrize("splits", [1, 2])
+def test_stored_types_and_the_actions_that_envs_receive(splits):
+    """The stored action is the policy's own; envs receive what `to_env` makes of it."""
+    received = []
+
+    def to_env(action):
+        received.append(np.floor(action).astype(np.int64))
+        return received[-1]
+
+    def fractional(obs):
+        return policy(obs)[0] + 0.5, {}
+
+    collector = StepCollector(
+        planted_vec(4, splits=splits),
+        fractional,
+        fragment_steps=6,
+        double_buffer=splits == 2,
+        dtypes={"obs": np.float32, "action": np.float64, "reward": np.float16},
+        to_env=to_env,
+    )
+    fragment = collector.collect()
+    assert fragment.obs.dtype == np.float32
+    assert fragment.action.dtype == np.float64
+    assert fragment.reward.dtype == np.float16
+    assert (fragment.action % 1 == 0.5).all()
+    expected = np.sort(np.floor(fragment.action).ravel())
+    np.testing.assert_array_equal(np.sort(np.concatenate(received)), expected)
+
+
+def test_types_that_do_not_fit_are_refused():
+    with pytest.raises(SettingError, match="got 'rewards'; did you mean 'reward'"):
+        StepCollector(planted_vec(2), policy, fragment_steps=4, dtypes={"rewards": np.float32})
+    with pytest.raises(SettingError, match="'obs': expected none with frame_stack"):
+        StepCollector(
+            planted_vec(2), policy, fragment_steps=4, dtypes={"obs": np.float32}, frame_stack=3
+        )
+
+
+def test_steps_of_envs_in_other_processes_are_never_replaced():
+    envs = make_vec([PlantedEnv] * 2, backend="process", num_workers=1)
+    try:
+        collector = StepCollector(envs, policy, fragment_steps=4)
+        names = ("_act", "_step", "_send", "_wait", "_store")
+        effects = [getattr(collector, name).stage.effect for name in names]
+        assert effects == ["stateful", *["effectful"] * 4]
+        assert collector.state == []
+    finally:
+        envs.close()
+    collector = StepCollector(planted_vec(2), policy, fragment_steps=4)
+    assert collector._step.stage.effect == collector._store.stage.effect == "stateful"
+    assert collector.state == [collector]
+
+
 def test_vector_rewards_of_any_vector_env():
     collector = StepCollector(TwoRewards(), zeros, fragment_steps=5)
     collector.collect()
@@ -245,7 +300,7 @@ def test_vector_rewards_of_any_vector_env():
 
 def test_versions_are_stamped_where_they_change():
     versions = itertools.count()
-    collector = StepCollector(numbered(2), policy, fragment_steps=6, policy_version=10)
+    collector = StepCollector(planted_vec(2), policy, fragment_steps=6, policy_version=10)
 
     def changing(obs):
         if next(versions) == 3:
@@ -271,7 +326,7 @@ def test_a_step_lost_with_a_worker_is_no_transition():
             return got
 
     for mode in ("same_step", "next_step", "disabled"):
-        envs = Loses([Numbered] * 2, autoreset_mode=mode)
+        envs = Loses([PlantedEnv] * 2, autoreset_mode=mode)
         collector = StepCollector(envs, policy, fragment_steps=5, seed=2)
         fragment = collector.collect()
         assert not fragment.valid[2, 1]
@@ -306,18 +361,18 @@ def test_frame_skip_is_taken_from_the_spec():
 
 
 def test_errors_say_what_to_do():
-    envs = numbered(2)
+    envs = planted_vec(2)
     envs.metadata = {}
     with pytest.raises(TargetError, match=r"metadata\['autoreset_mode'\]: expected"):
         StepCollector(envs, policy, fragment_steps=4)
     with pytest.raises(SettingError, match="fragment_steps: expected a number above 0, got 0"):
-        StepCollector(numbered(2), policy, fragment_steps=0)
+        StepCollector(planted_vec(2), policy, fragment_steps=0)
     silent = TwoRewards()
     step = silent.step
     silent.step = lambda actions: (*step(actions)[:4], {})
     with pytest.raises(TargetError, match=r"env 0: .* in step 2: expected infos\['final_obs'\]"):
         StepCollector(silent, zeros, fragment_steps=4).collect()
-    collector = StepCollector(numbered(2), lambda obs: (obs, 1, 2), fragment_steps=4)
+    collector = StepCollector(planted_vec(2), lambda obs: (obs, 1, 2), fragment_steps=4)
     with pytest.raises(TargetError, match="policy: expected an action or"):
         collector.collect()
 
@@ -346,16 +401,17 @@ def test_state_is_complete():
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.slow
 def test_a_loop_around_it_can_be_measured():
     envs = SerialVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 4, autoreset_mode="same_step")
     collector = StepCollector(envs, policy_of_cartpole, fragment_steps=32, seed=1)
     loop = Loop(body=lambda: collector.collect().env_steps, unit="env steps", state=[collector])
-    board = process_board()
-    experiment = Experiment(board, SimplifySettings(budget=9.0, aa_pairs=1))
-    drive(loop, experiment.run(loop), board)
+    control = process_control()
+    experiment = Experiment(control, SimplifySettings(budget=9.0, aa_pairs=1))
+    drive(loop, experiment.run(loop), control)
     stages = {stage.name: stage for stage in experiment.record.stages}
-    assert {"policy", "env step", "store"} <= {n for n, s in stages.items() if s.replaceable}
-    assert len(experiment.record.ns) > 5
+    assert {"act", "env step", "store"} <= {n for n, s in stages.items() if s.replaceable}
+    assert experiment.record.ns
     envs.close()
 
 

@@ -1,4 +1,4 @@
-"""Models in YAML: what can be said, and that every slip is told with its place."""
+"""Models in YAML: what a file can hold, and errors with their place in it."""
 
 import pytest
 import torch
@@ -172,7 +172,7 @@ SLIPS = [
 
 
 @pytest.mark.parametrize(("old", "new", "words"), SLIPS, ids=[new[:24] for _, new, _ in SLIPS])
-def test_a_slip_is_told_with_its_place(write, old, new, words) -> None:
+def test_an_error_is_reported_with_its_place(write, old, new, words) -> None:
     path = write(old, new)
     with pytest.raises(ConfigError, match=words) as caught:
         load_model(path)
@@ -223,7 +223,7 @@ def test_files_that_are_not_there(tmp_path, write) -> None:
         load_model(tmp_path)
 
 
-def test_a_function_that_forgets_an_output_is_told(write) -> None:
+def test_a_function_that_forgets_an_output_is_refused(write) -> None:
     path = write('"cells:digest"', '"cells:forgetful"')
     with pytest.raises(SubstepError, match=r"'digest' did not return its output variable"):
         Executor(path).init().step()

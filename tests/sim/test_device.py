@@ -10,7 +10,7 @@ import torch
 from tiny_models import BETA, CASES, STAGE, sir
 
 from hotloop.errors import SubstepError
-from hotloop.models import covid
+from hotloop.models.epidemic import covid
 from hotloop.populations import PopulationData
 from hotloop.sim import Column, Executor, Model, Record, Runner, Substep
 from hotloop.sim import graph as graphs
@@ -27,11 +27,13 @@ CARD = torch.device("cuda", 0)
 
 def town(size: int = 400, degree: int = 4) -> PopulationData:
     rng = np.random.default_rng(0)
+    age = rng.integers(0, 6, size).astype(np.uint8)
+    edges = rng.integers(0, size, (size * degree, 2)).astype(np.int32)
+    stage = np.where(rng.random(size) < 0.1, rng.integers(1, 3, size), 0).astype(np.uint8)
     return PopulationData(
         name="town",
-        columns={"age": rng.integers(0, 6, size).astype(np.uint8)},
-        edges=rng.integers(0, size, (size * degree, 2)).astype(np.int32),
-        stages=np.where(rng.random(size) < 0.1, rng.integers(1, 3, size), 0).astype(np.uint8),
+        columns={"age": age, "stage": stage},
+        edges=edges,
     )
 
 
@@ -215,7 +217,7 @@ def test_nothing_but_substeps_is_captured() -> None:
     again = captured(record=Record(agents=True))
     state = again.state
 
-    class Strict:  # a lane that refuses what a capturing stream may not wait for
+    class Strict:  # a copier that refuses what a capturing stream may not wait for
         waits = 0
 
         def copy(self, value, dtype):
@@ -229,12 +231,12 @@ def test_nothing_but_substeps_is_captured() -> None:
         def host_waits_for(self, _mark):
             pass
 
-    again._recorder._lane = lane = Strict()
+    again._recorder._copier = copier = Strict()
     for entries in again._recorder._kept.values():
         for kept in entries:
             kept.mark = object()
     again.step(3)
-    assert lane.waits > 0
+    assert copier.waits > 0
     times = [name for name in again.get_performance_stats() if name.startswith("seconds_")]
     assert times == ["seconds_step"]
     plain = Executor(sir(), device="cpu", record=Record(agents=True)).init()
@@ -289,7 +291,7 @@ def test_a_capture_goes_in_order_on_its_card(monkeypatch) -> None:
     ]  # fmt: skip
 
 
-def test_a_step_that_cannot_be_captured_is_told(monkeypatch) -> None:
+def test_a_step_that_cannot_be_captured_is_refused(monkeypatch) -> None:
     monkeypatch.setattr(graphs.torch, "cuda", FakeCuda())
 
     def syncing() -> None:

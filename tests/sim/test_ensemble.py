@@ -1,18 +1,28 @@
 """Ensembles in batches: what comes out follows from the seeds alone."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
 from hotloop.errors import CapacityError, PathError, SettingError
-from hotloop.models import covid
-from hotloop.models.covid import CovidSettings
+from hotloop.models.epidemic import covid
+from hotloop.models.epidemic.covid import CovidSettings
 from hotloop.populations import load
 from hotloop.sim import Column, Executor, LoadPopulation, Model, Series, Substep
 from hotloop.sim import ensemble as ensemble_module
-from hotloop.sim.ensemble import Plan, RayPlacement, even_batch, parts, run_ensemble
+from hotloop.sim.ensemble import run_ensemble
+from hotloop.sim.ensemble_batches import (
+    MEMORY_SHARE,
+    BatchedRuns,
+    BatchSpec,
+    batch_rows,
+    even_batch,
+    fitting_batch,
+    needed_bytes,
+)
+from hotloop.sim.ray_placement import RayPlacement
+from hotloop.sim.runner import Runner
+from support.populations import without_start
 
 MODEL = covid.model(CovidSettings(num_steps=30, exposed_share=0.05))
 SICK = "agents/people/sick"
@@ -45,7 +55,7 @@ CATCH = Model(
 
 @pytest.fixture(scope="module")
 def population():
-    return LoadPopulation(replace(load(800), stages=None))
+    return LoadPopulation(without_start(load(800)))
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +120,7 @@ def test_parameters_are_those_of_every_replicate(population):
 
 def test_batches_cover_all_replicates_evenly():
     for replicates, size in ((23, 23), (23, 7), (23, 1), (8, 8), (1000, 63)):
-        rows = list(parts(replicates, size))
+        rows = list(batch_rows(replicates, size))
         assert [i for part in rows for i in range(part.start, part.stop)] == list(range(replicates))
         sizes = [part.stop - part.start for part in rows]
         assert max(sizes) <= size
@@ -127,16 +137,16 @@ def test_a_batch_is_what_fits():
 
 def test_memory_decides_the_batch(batched, population, monkeypatch):
     """Free memory for about three replicates, then for none."""
-    plan = Plan(MODEL, 0, 30, ("daily_infected",), {}, {"device": "cpu"})
-    need = [ensemble_module.needed_bytes(plan, population, n) for n in (1, 3, 10)]
+    spec = BatchSpec(MODEL, 0, 30, ("daily_infected",), {}, {"device": "cpu"})
+    need = [needed_bytes(spec, population, n) for n in (1, 3, 10)]
     assert need[2] - need[1] == 7 * (need[1] - need[0]) / 2
-    free = need[1] / ensemble_module.MEMORY_SHARE
-    assert ensemble_module.fitting_batch(plan, population, free) == 3
-    monkeypatch.setattr(ensemble_module, "_free", lambda _plan: free)
+    free = need[1] / MEMORY_SHARE
+    assert fitting_batch(spec, population, free) == 3
+    monkeypatch.setattr(ensemble_module, "_free_bytes", lambda _spec: free)
     runs = run_ensemble(MODEL, population, replicates=23, seed=4, threads=8)
     assert runs.batch <= 3
     equal(runs, batched)
-    assert ensemble_module.fitting_batch(plan, population, 1000) == 1
+    assert fitting_batch(spec, population, 1000) == 1
 
 
 def test_a_batch_that_cannot_fit_is_refused(population):
@@ -144,28 +154,58 @@ def test_a_batch_that_cannot_fit_is_refused(population):
         run_ensemble(MODEL, population, replicates=10**7, batch=10**7, series=())
 
 
-def test_progress_is_told():
-    told = []
-    run_ensemble(CATCH, replicates=10, batch=4, on_progress=lambda *done: told.append(done))
-    assert told == [(3, 10), (6, 10), (10, 10)]
+def test_progress_is_reported_after_each_batch():
+    reported = []
+    run_ensemble(CATCH, replicates=10, batch=4, on_progress=lambda *done: reported.append(done))
+    assert reported == [(3, 10), (6, 10), (10, 10)]
 
 
-def test_an_end_on_the_way_leaves_no_thread(population):
+def test_an_interrupted_ensemble_leaves_no_thread(population, monkeypatch):
     closed = []
 
     def interrupt(_done, _all):
         raise KeyboardInterrupt
 
-    class Watched(ensemble_module.Batches):
-        def close(self):
-            super().close()
-            closed.append(self)
+    close = Runner.close
+    monkeypatch.setattr(Runner, "close", lambda self: [closed.append(self), close(self)])
+    with pytest.raises(KeyboardInterrupt):
+        run_ensemble(MODEL, population, replicates=8, batch=4, on_progress=interrupt)
+    assert len(set(map(id, closed))) == 1
+    assert closed[-1].program._threads._pool is None
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ensemble_module, "Batches", Watched)
-        with pytest.raises(KeyboardInterrupt):
-            run_ensemble(MODEL, population, replicates=8, batch=4, on_progress=interrupt)
-    assert len(closed) == 1
+
+# --- batches of a runner of one's own -----------------------------------------------------------
+
+
+def batches_of_catch(replicates, size):
+    runner = Executor(CATCH, replicates=size, seed=2, gradient=False).init()
+    seeds = range(2, 2 + replicates)
+    return BatchedRuns(runner, seeds, series=("cases",), num_steps=6)
+
+
+def test_batches_of_a_runner_are_those_of_an_ensemble():
+    steps, batches = [], batches_of_catch(7, 3)
+    batches.run(on_step=lambda: steps.append(1))
+    expected = run_ensemble(CATCH, replicates=7, seed=2)
+    assert np.array_equal(batches.completed()["cases"], expected["cases"])
+    assert len(steps) == 3 * 6
+
+
+@pytest.mark.parametrize(("interrupted_at", "shape"), [(3, (3, 3)), (6, (3, 6)), (10, (3, 6))])
+def test_interrupted_batches_keep_what_was_done(interrupted_at, shape):
+    """Of the first batch the steps done, later all whole batches."""
+    steps, batches = [], batches_of_catch(9, 3)
+
+    def interrupt():
+        steps.append(1)
+        if len(steps) == interrupted_at:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        batches.run(on_step=interrupt)
+    rows, columns = shape
+    expected = run_ensemble(CATCH, replicates=9, seed=2)["cases"][:rows, :columns]
+    assert np.array_equal(batches.completed()["cases"], expected)
 
 
 # --- what is refused ----------------------------------------------------------------------------

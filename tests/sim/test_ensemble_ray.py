@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 import warnings
-from dataclasses import replace
 from pathlib import Path
 
 import cloudpickle
@@ -17,11 +16,13 @@ import pytest
 import torch
 
 from hotloop.errors import SettingError, WorkerError
-from hotloop.models import covid
-from hotloop.models.covid import CovidSettings
+from hotloop.models.epidemic import covid
+from hotloop.models.epidemic.covid import CovidSettings
 from hotloop.populations import load
 from hotloop.sim import Column, LoadPopulation, Model, Series, Substep
-from hotloop.sim.ensemble import RayPlacement, run_ensemble
+from hotloop.sim.ensemble import run_ensemble
+from hotloop.sim.ray_placement import RayPlacement
+from support.populations import without_start
 from support.ray_warnings import RAY_WARNINGS
 from support.wait import wait_until
 
@@ -49,7 +50,7 @@ def cluster():
 
 @pytest.fixture(scope="module")
 def population():
-    return LoadPopulation(replace(load(800), stages=None))
+    return LoadPopulation(without_start(load(800)))
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +59,7 @@ def here(population):
 
 
 class Slow(Substep):
-    """Takes its time; fails at the seed that it is told, or ends its process once."""
+    """Takes its time; fails at a given seed, or ends its process once."""
 
     reads, writes = (), ("environment/draws",)
 

@@ -1,6 +1,5 @@
 """Simulations as envs: rows that equal single runs, resets of all kinds, what is refused."""
 
-from dataclasses import replace
 from functools import cache, partial
 
 import gymnasium
@@ -10,20 +9,22 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from hotloop.envs.conformance import ConformanceSettings, check
 from hotloop.envs.process import ProcessVectorEnv
 from hotloop.errors import SettingError, ShapeError, StateError
 from hotloop.learn import ppo
 from hotloop.loop.state import Snapshot
-from hotloop.models.covid import CovidSettings
-from hotloop.models.covid import model as covid_model
-from hotloop.models.covid.env import ClosureSettings, covid_env, covid_vector_env
+from hotloop.models.epidemic.covid import CovidSettings
+from hotloop.models.epidemic.covid import model as covid_model
+from hotloop.models.epidemic.covid.disease import SCHOOL_AGE
+from hotloop.models.epidemic.covid.env import ClosureSettings, covid_env, covid_vector_env
 from hotloop.populations import PopulationData, load
-from hotloop.populations.ages import AGE_CODES, AGE_GROUPS, SCHOOL_AGE
+from hotloop.populations.ages import AGE_CODES, AGE_GROUPS
 from hotloop.rollout import StepCollector
 from hotloop.sim import Column, Executor, LoadPopulation, Model, Series, Substep
 from hotloop.sim.draws import INITIAL
 from hotloop.sim.env import SimulationEnv, SimulationVectorEnv, Task
+from hotloop.testing.conformance import ConformanceSettings, check
+from support.populations import without_start
 
 AGENTS, DAYS = 300, 17  # two weeks and a rest
 DISEASE = CovidSettings(num_steps=DAYS, willingness=0.6, exposed_share=0.1)
@@ -35,7 +36,7 @@ PEOPLE = 40
 @cache
 def population():
     """One that leaves it to each seed who is exposed at first."""
-    return replace(load(AGENTS), stages=None)
+    return without_start(load(AGENTS))
 
 
 def covid_envs(**settings):
@@ -187,7 +188,7 @@ def test_each_env_is_the_run_of_its_seed():
 
 
 @pytest.mark.parametrize("group", AGE_GROUPS)
-def test_closed_schools_close_the_contacts_of_those_up_to_19_and_of_nobody_else(group):
+def test_closed_schools_close_the_contacts_of_those_up_to_19_only(group):
     people = population()
     ages = np.full(AGENTS, AGE_CODES[group], np.uint8)
     town = PopulationData("town", {"age": ages}, people.edges)
@@ -259,7 +260,7 @@ def test_an_episode_ends_with_the_simulation():
     assert not any(over.any() for over, _ in flags)
 
 
-def test_seeds_of_episodes_are_told_and_repeat_them():
+def test_seeds_of_episodes_are_reported_and_repeat_them():
     envs = covid_envs(num_envs=3, autoreset_mode="same_step")
     actions = sampled(envs, 6)
     envs.reset(seed=1)
@@ -358,8 +359,8 @@ def env_id():
     name = "HotloopCovid-v0"
     gymnasium.register(
         name,
-        entry_point="hotloop.models.covid.env:covid_env",
-        vector_entry_point="hotloop.models.covid.env:covid_vector_env",
+        entry_point="hotloop.models.epidemic.covid.env:covid_env",
+        vector_entry_point="hotloop.models.epidemic.covid.env:covid_vector_env",
         kwargs={"population": 2_000, "threads": 1},
     )
     yield name
@@ -429,7 +430,7 @@ def test_ppo_learns_when_to_isolate(env_id):
 # --- what is refused ----------------------------------------------------------------------------
 
 
-def test_refuses_what_cannot_be():
+def test_refuses_invalid_arguments():
     class Odd(Opening):
         def observation(self, state):
             return state[SICK]
@@ -460,7 +461,7 @@ def test_refuses_misuse():
     envs.reset()
     with pytest.raises(ShapeError):
         envs.step(np.ones(3, np.float32))
-    with pytest.raises(SettingError, match="reset_mask"):
+    with pytest.raises(TypeError, match="reset_mask"):
         envs.reset(options={"reset_mask": [True, False]})
     with pytest.raises(SettingError, match="seed"):
         envs.reset(seed=[2**63, 0])

@@ -21,7 +21,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 def town() -> PopulationData:
     age = (np.arange(tiny.N) % 6).astype(np.uint8)
-    return PopulationData("town", {"age": age}, tiny.ring().astype(np.int32), None)
+    return PopulationData("town", {"age": age}, tiny.ring().astype(np.int32))
 
 
 def loaded_model():
@@ -52,7 +52,7 @@ def test_a_population_is_loaded_from_whatever_is_given(given) -> None:
 
 
 @pytest.mark.parametrize("attributes", [{"MODEL": growth()}, {"model": growth}])
-def test_a_module_stands_for_its_model(attributes) -> None:
+def test_a_module_is_taken_for_its_model(attributes) -> None:
     module = types.ModuleType("some_model")
     vars(module).update(attributes)
     runner = Executor(module).execute()
@@ -91,7 +91,7 @@ def test_the_device_is_found() -> None:
         {"capture": True, "device": "cpu"},
     ],
 )
-def test_settings_that_cannot_be_are_refused(settings) -> None:
+def test_invalid_settings_are_refused(settings) -> None:
     with pytest.raises(SettingError, match=next(iter(settings))):
         Executor(sir(), **settings)
 

@@ -12,6 +12,7 @@ from hotloop.errors import SettingError, ShapeError
 from hotloop.sim.grid import Message, UniformGrid, space_of
 from hotloop.sim.grid_kernels import BLOCK, LIMIT_BITS
 from hotloop.sim.grid_tensor import neighbour_sums
+from support.often import examples
 
 # A power of two above each bound, shared out into 2**22 quanta.
 BOUNDS = {"offset_x": 3.0, "offset_y": 3.0, "difference": 1.0, "nearness": 4.0}
@@ -89,7 +90,7 @@ def tensor_sums(columns, width, height, radius, periodic, pairs=1 << 22) -> np.n
     return neighbour_sums(space, tensors, message(), PARAMS, pairs=pairs).numpy()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     seed=st.integers(0, 10_000),
     size=st.integers(1, 120),
@@ -197,7 +198,7 @@ def test_the_gpu_hears_the_same():
     np.testing.assert_array_equal(sums, grid_sums(columns, 40.0, 40.0, 1.0, True, 1))
 
 
-def test_what_cannot_be_is_refused():
+def test_invalid_arguments_are_refused():
     with pytest.raises(SettingError, match="more than three radii across, got 5 with radius 2"):
         UniformGrid(5.0, 50.0, 2.0, 10)
     with pytest.raises(SettingError, match="radius: expected a number above 0, got -1"):

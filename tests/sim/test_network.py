@@ -81,12 +81,12 @@ def test_random_contacts_are_the_same_on_every_path_and_new_each_step():
         ([[0.0, 1.5]], "integer"),
     ],
 )
-def test_edges_that_cannot_be_are_refused(edges, message):
+def test_invalid_edges_are_refused(edges, message):
     with pytest.raises(NetworkError, match=message):
         Network.from_edges(5, np.array(edges))
 
 
-def test_other_networks_that_cannot_be_are_refused():
+def test_other_invalid_networks_are_refused():
     with pytest.raises(NetworkError, match="at least one"):
         PeriodicNetwork([])
     with pytest.raises(NetworkError, match=r"\[3, 4\]"):

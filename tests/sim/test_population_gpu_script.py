@@ -100,6 +100,7 @@ def test_all_parts_are_done_and_written(run, script) -> None:
         assert f"| {name['name']} |" in page
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_tests")
 def test_a_run_that_was_broken_off_goes_on(run, tmp_path) -> None:
     _, lines = run()
@@ -138,8 +139,9 @@ def test_time_leaves_out_the_largest_first(run, script, monkeypatch) -> None:
     assert run("--sizes=300,3000", "--minutes=1")[1][-1]["size"] == 3000
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_tests")
-def test_what_does_not_fit_is_told_in_its_row(run, script, monkeypatch) -> None:
+def test_a_size_that_does_not_fit_is_reported_in_its_row(run, script, monkeypatch) -> None:
     made, probes = script.made, script.Ladder._probes
 
     def too_large(data, days, **settings):
@@ -167,7 +169,8 @@ def test_what_does_not_fit_is_told_in_its_row(run, script, monkeypatch) -> None:
     assert [line["kind"] for line in again[len(lines) :]] == ["floors"], "tried again"
 
 
-def test_failing_tests_are_told_and_run_again(run, script, marked, monkeypatch) -> None:
+@pytest.mark.slow
+def test_failing_tests_are_reported_and_run_again(run, script, marked, monkeypatch) -> None:
     plan = script.planned
     monkeypatch.setattr(script, "planned", lambda *given: plan(*given)[:1])
     marked.write_text("import nothing_of_this_name\n")
@@ -181,6 +184,7 @@ def test_failing_tests_are_told_and_run_again(run, script, marked, monkeypatch) 
     assert [line["kind"] for line in lines] == ["tests", "tests"]
 
 
+@pytest.mark.slow
 def test_a_card_is_asked_as_it_can_be(run, monkeypatch) -> None:
     """The part for CUDA, on a card of CPU memory: events, streams, lanes, captures, memory."""
     with fake_card(monkeypatch):

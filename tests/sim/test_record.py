@@ -137,13 +137,13 @@ def test_gradients_only_where_they_are_wanted() -> None:
         ),
     ],
 )
-def test_a_record_that_cannot_be_is_refused(make, error, words) -> None:
+def test_an_invalid_record_is_refused(make, error, words) -> None:
     with pytest.raises(error, match=words):
         make()
 
 
 class Log:
-    """Stands for a GPU's streams: says who waited for what."""
+    """A fake of a GPU's streams: logs who waited for what."""
 
     def __init__(self):
         self.events = []

@@ -1,4 +1,4 @@
-"""Models that draw and decide have a gradient: that of the expectation, whatever comes of it."""
+"""Models that draw and decide have a gradient: that of the expectation."""
 
 import numpy as np
 import pytest
@@ -164,7 +164,7 @@ def test_a_value_with_a_gradient_of_torchs_keeps_it_and_says_what_is_left_out(re
 
 
 @pytest.mark.parametrize("replicates", [None, 1])
-def test_a_single_run_is_told_that_it_needs_others(replicates) -> None:
+def test_a_single_run_is_refused_as_it_needs_others(replicates) -> None:
     runner = run_of(sir(), 0, replicates)
     runner.set_parameters({BETA: torch.tensor(0.1, requires_grad=True)})
     before = runner.state[STAGE].clone()

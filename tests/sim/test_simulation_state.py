@@ -134,7 +134,7 @@ def test_a_model_whose_parts_do_not_fit_is_refused(changes, words) -> None:
         sir(**changes)
 
 
-def test_too_little_memory_is_told_before_any_is_taken() -> None:
+def test_too_little_memory_is_reported_before_any_is_allocated() -> None:
     with pytest.raises(CapacityError) as caught:
         state_of(replicates=10**10, record=Record(agents=True))
     told = str(caught.value)

@@ -6,9 +6,10 @@ import pytest
 import torch
 from tiny_models import N, growth, sir
 
-from hotloop.loop import Board
+from hotloop.loop import SharedControl
 from hotloop.sim import Executor, Record
-from hotloop.sim.stats import Stats, Traffic
+from hotloop.sim.stats import Stats
+from hotloop.sim.traffic import Traffic
 
 KEYS = {
     *("program", "device", "precision", "replicates"),
@@ -77,10 +78,10 @@ def test_a_stages_time_is_added_up() -> None:
 
 
 def test_substeps_are_stages() -> None:
-    from hotloop.loop.board import process_board
+    from hotloop.loop.control import process_control
 
     Executor(sir()).init()
     Executor(growth()).init()
-    board: Board = process_board()
-    assert {"infect", "recover", "step"} <= set(board.stages)
-    assert all(board.stages[name].effect == "stateful" for name in ("infect", "recover", "step"))
+    control: SharedControl = process_control()
+    assert {"infect", "recover", "step"} <= set(control.stages)
+    assert all(control.stages[name].effect == "stateful" for name in ("infect", "recover", "step"))

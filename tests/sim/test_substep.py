@@ -51,7 +51,7 @@ def test_what_was_not_declared_is_refused(function, words) -> None:
         run(function)
 
 
-def test_a_path_that_does_not_exist_is_told_apart() -> None:
+def test_a_path_that_does_not_exist_has_its_own_error() -> None:
     with pytest.raises(PathError, match="did you mean 'agents/people/stage'"):
         run(lambda s: {STAGE: s["agents/people/stages"]})
     with pytest.raises(PathError, match="did you mean 'people'"):

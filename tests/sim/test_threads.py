@@ -40,7 +40,7 @@ def test_parts_run_side_by_side():
     assert threading.get_ident() in seen
 
 
-def test_nobody_waits_for_a_helper_that_has_not_begun(monkeypatch):
+def test_no_thread_waits_for_a_helper_that_has_not_begun(monkeypatch):
     late = []
     monkeypatch.setattr(threads, "start_new_thread", lambda work, given: late.append(work))
     done = []

@@ -1,4 +1,4 @@
-"""Looking inside a stage: what is found there, what is made of it, and that nothing stays."""
+"""Looking inside a stage: its children become stages, and nothing of that remains."""
 
 import time
 
@@ -6,7 +6,7 @@ import pytest
 
 from hotloop.errors import StageError
 from hotloop.loop import Loop, drive, stage
-from hotloop.loop.board import process_board
+from hotloop.loop.control import process_control
 from hotloop.simplify.deepen import Deepening
 from hotloop.simplify.settings import SimplifySettings
 from support.loops import assert_near, busy
@@ -49,9 +49,9 @@ def model_loop() -> Loop:
 
 
 def look(loop: Loop, name: str, budget: float) -> Deepening:
-    board = process_board()
-    deepening = Deepening(board, SimplifySettings(budget=budget, aa_pairs=1), name, "planted")
-    drive(loop, deepening.run(loop), board)
+    control = process_control()
+    deepening = Deepening(control, SimplifySettings(budget=budget, aa_pairs=1), name, "planted")
+    drive(loop, deepening.run(loop), control)
     return deepening
 
 

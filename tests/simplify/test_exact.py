@@ -1,4 +1,4 @@
-"""Experiments on a clock that only moves when told to: every number of the verdict is known."""
+"""Experiments on a fake clock: every number of the verdict is known."""
 
 import itertools
 from collections.abc import Callable
@@ -7,27 +7,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hotloop.benchmark.noise import Interval
-from hotloop.loop import Board, Loop, Stage, drive
+from hotloop.loop import Loop, SharedControl, Stage, drive
 from hotloop.loop.arm import Kind
 from hotloop.loop.cost import ProbeCost
+from hotloop.loop.figures import Interval
 from hotloop.simplify.ceilings import Ladder, PipelineModel
 from hotloop.simplify.experiment import Experiment
-from hotloop.simplify.rows import StageVerdict
+from hotloop.simplify.judge import judge
 from hotloop.simplify.settings import SimplifySettings
-from hotloop.simplify.verdict import Verdict, judge
+from hotloop.simplify.verdict import Verdict
+from hotloop.simplify.verdict_rows import StageVerdict
 from support.clock import FakeClock
 
 MS = 1_000_000
 
 
 def experiment_on(
-    board: Board, body: Callable[[], object], budget: float = 3.0, **loop: Any
+    control: SharedControl, body: Callable[[], object], budget: float = 3.0, **loop: Any
 ) -> tuple[Verdict, Experiment]:
     settings = SimplifySettings(budget=budget)
-    experiment = Experiment(board, settings)
+    experiment = Experiment(control, settings)
     made = Loop(body=body, **loop)  # type: ignore[arg-type]
-    drive(made, experiment.run(made), board)
+    drive(made, experiment.run(made), control)
     return judge(experiment.record, "exact", settings.worth), experiment
 
 
@@ -46,23 +47,23 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def board(clock: FakeClock) -> Board:
-    return Board(clock)
+def control(clock: FakeClock) -> SharedControl:
+    return SharedControl(clock)
 
 
-def test_what_measuring_takes_is_left_out_of_a_gain() -> None:
+def test_the_cost_of_measuring_is_left_out_of_a_gain() -> None:
     """Iterations of 10 µs, and every look at the clock takes 0.2: 1 µs an iteration."""
     clock = FakeClock(look_ns=200)
-    board = Board(clock)
-    load = Stage("load", effect="pure", board=board)(lambda: clock.burn_ns(4_000))
-    train = Stage("train", effect="pure", board=board)(lambda: clock.burn_ns(6_000))
+    control = SharedControl(clock)
+    load = Stage("load", effect="pure", control=control)(lambda: clock.burn_ns(4_000))
+    train = Stage("train", effect="pure", control=control)(lambda: clock.burn_ns(6_000))
 
     def body() -> int:
         load()
         train()
         return 1
 
-    verdict, experiment = experiment_on(board, body, budget=1.0)
+    verdict, experiment = experiment_on(control, body, budget=1.0)
     assert experiment.record.probe_cost == ProbeCost(400, 400)
     assert value(verdict.baseline_ns) == pytest.approx(11_000), "as a benchmark would measure it"
     gains = [row(verdict, name).gain for name in ("load", "train")]
@@ -73,10 +74,12 @@ def test_what_measuring_takes_is_left_out_of_a_gain() -> None:
     assert value(gains[0]) - uncorrected.value < 2 * gains[0].half_width  # type: ignore[union-attr]
 
 
-def test_a_serial_loop_gains_what_each_stage_takes(board: Board, clock: FakeClock) -> None:
-    load = Stage("load", effect="pure", kind="io", board=board)(lambda: clock.wait_ns(6 * MS))
-    train = Stage("train", effect="pure", board=board)(lambda: clock.burn_ns(3 * MS))
-    log = Stage("log", effect="pure", board=board)(lambda: clock.burn_ns(0.1 * MS))
+def test_a_serial_loop_gains_what_each_stage_takes(
+    control: SharedControl, clock: FakeClock
+) -> None:
+    load = Stage("load", effect="pure", kind="io", control=control)(lambda: clock.wait_ns(6 * MS))
+    train = Stage("train", effect="pure", control=control)(lambda: clock.burn_ns(3 * MS))
+    log = Stage("log", effect="pure", control=control)(lambda: clock.burn_ns(0.1 * MS))
 
     def body() -> int:
         load()
@@ -85,7 +88,7 @@ def test_a_serial_loop_gains_what_each_stage_takes(board: Board, clock: FakeCloc
         clock.burn_ns(0.9 * MS)  # what the loop does outside its stages
         return 4
 
-    verdict, experiment = experiment_on(board, body, budget=8.0, unit="samples")
+    verdict, experiment = experiment_on(control, body, budget=8.0, unit="samples")
     assert verdict.refused is None
     assert value(verdict.baseline_ns) == pytest.approx(10 * MS)
     assert verdict.units_per_iteration == 4
@@ -119,10 +122,10 @@ def test_a_serial_loop_gains_what_each_stage_takes(board: Board, clock: FakeCloc
 
 def test_a_real_fix_gains_what_was_predicted(clock: FakeClock) -> None:
     def loop_with(step_ms: float) -> tuple[Verdict, Experiment]:
-        board = Board(clock)
-        step = Stage("step", effect="pure", board=board)(lambda: clock.burn_ns(step_ms * MS))
-        rest = Stage("rest", effect="pure", board=board)(lambda: clock.burn_ns(2 * MS))
-        return experiment_on(board, lambda: (step(), rest()) and 1)
+        control = SharedControl(clock)
+        step = Stage("step", effect="pure", control=control)(lambda: clock.burn_ns(step_ms * MS))
+        rest = Stage("rest", effect="pure", control=control)(lambda: clock.burn_ns(2 * MS))
+        return experiment_on(control, lambda: (step(), rest()) and 1)
 
     before, _ = loop_with(6.0)
     after, _ = loop_with(3.0)
@@ -130,15 +133,15 @@ def test_a_real_fix_gains_what_was_predicted(clock: FakeClock) -> None:
     assert value(row(before, "step").gain_if_faster) == pytest.approx(achieved)
 
 
-def test_an_effectful_stage_is_never_replaced(board: Board, clock: FakeClock) -> None:
+def test_an_effectful_stage_is_never_replaced(control: SharedControl, clock: FakeClock) -> None:
     saved: list[int] = []
 
     def save() -> None:
         clock.burn_ns(5 * MS)
         saved.append(1)
 
-    save_stage = Stage("save", board=board)(save)
-    work = Stage("work", effect="pure", board=board)(lambda: clock.burn_ns(5 * MS))
+    save_stage = Stage("save", control=control)(save)
+    work = Stage("work", effect="pure", control=control)(lambda: clock.burn_ns(5 * MS))
     iterations = 0
 
     def body() -> int:
@@ -148,7 +151,7 @@ def test_an_effectful_stage_is_never_replaced(board: Board, clock: FakeClock) ->
         work()
         return 1
 
-    verdict, _ = experiment_on(board, body)
+    verdict, _ = experiment_on(control, body)
     assert len(saved) == iterations, "it ran in every iteration of every arm"
     found = row(verdict, "save")
     assert found.verdict == "not replaced"
@@ -158,24 +161,24 @@ def test_an_effectful_stage_is_never_replaced(board: Board, clock: FakeClock) ->
 
 
 def test_a_stage_that_claims_state_which_is_not_declared_is_not_replaced(
-    board: Board, clock: FakeClock
+    control: SharedControl, clock: FakeClock
 ) -> None:
-    step = Stage("step", effect="stateful", board=board)(lambda: clock.burn_ns(MS))
-    work = Stage("work", effect="pure", board=board)(lambda: clock.burn_ns(MS))
-    verdict, _ = experiment_on(board, lambda: (step(), work()) and 1)
+    step = Stage("step", effect="stateful", control=control)(lambda: clock.burn_ns(MS))
+    work = Stage("work", effect="pure", control=control)(lambda: clock.burn_ns(MS))
+    verdict, _ = experiment_on(control, lambda: (step(), work()) and 1)
     assert "not declared" in str(row(verdict, "step").not_replaced)
     assert row(verdict, "work").verdict == "fix"
 
 
 def test_state_that_cannot_be_put_back_is_named_before_anything_is_touched(
-    board: Board, clock: FakeClock
+    control: SharedControl, clock: FakeClock
 ) -> None:
     told: list[str] = []
     state = {"loader": (k for k in range(10))}
-    step = Stage("step", effect="stateful", board=board)(lambda: clock.burn_ns(MS))
+    step = Stage("step", effect="stateful", control=control)(lambda: clock.burn_ns(MS))
     loop = Loop(body=lambda: step() and 1, state=[state])
     experiment = Experiment(
-        board,
+        control,
         SimplifySettings(budget=2.0),
         announce=told.extend,
         undeclared=lambda: ["optimiser (Adam)"],
@@ -190,10 +193,12 @@ def test_state_that_cannot_be_put_back_is_named_before_anything_is_touched(
     measurement.close()
 
 
-def test_nothing_that_experimental_arms_did_survives(board: Board, clock: FakeClock) -> None:
+def test_nothing_that_experimental_arms_did_survives(
+    control: SharedControl, clock: FakeClock
+) -> None:
     """After the experiment the state is that of a plain run of the kept iterations, to the bit."""
 
-    def make(on: Board) -> tuple[Loop, dict[str, Any]]:
+    def make(on: SharedControl) -> tuple[Loop, dict[str, Any]]:
         state: dict[str, Any] = {
             "rng": np.random.default_rng(3),
             "weights": np.zeros(4),
@@ -212,19 +217,19 @@ def test_nothing_that_experimental_arms_did_survives(board: Board, clock: FakeCl
             state["seen"].append(float(batch[0]))
             state["global"] += float(np.random.random())
 
-        step_stage = Stage("step", effect="stateful", board=on)(step)
-        update_stage = Stage("update", effect="stateful", board=on)(update)
+        step_stage = Stage("step", effect="stateful", control=on)(step)
+        update_stage = Stage("update", effect="stateful", control=on)(update)
         return Loop(body=lambda: update_stage(step_stage()) or 1, state=[state]), state
 
     np.random.seed(11)
-    loop, state = make(board)
-    experiment = Experiment(board, SimplifySettings(budget=2.0))
-    drive(loop, experiment.run(loop), board)
+    loop, state = make(control)
+    experiment = Experiment(control, SimplifySettings(budget=2.0))
+    drive(loop, experiment.run(loop), control)
     after_experiment = float(np.random.random())
-    assert experiment.record.iterations_kept < board.iteration[0], "arms beyond the kept"
+    assert experiment.record.iterations_kept < control.iteration[0], "arms beyond the kept"
 
     np.random.seed(11)
-    plain_loop, plain = make(Board(clock))
+    plain_loop, plain = make(SharedControl(clock))
     for _ in range(experiment.record.iterations_kept):
         plain_loop.body()
     assert state["seen"] == plain["seen"]
@@ -234,16 +239,18 @@ def test_nothing_that_experimental_arms_did_survives(board: Board, clock: FakeCl
     assert after_experiment == float(np.random.random())
 
 
-def test_an_interrupted_experiment_puts_the_state_back_too(board: Board, clock: FakeClock) -> None:
+def test_an_interrupted_experiment_puts_the_state_back_too(
+    control: SharedControl, clock: FakeClock
+) -> None:
     state = {"count": 0}
 
     def step() -> None:
         clock.burn_ns(MS)
         state["count"] += 1
 
-    step_stage = Stage("step", effect="stateful", board=board)(step)
-    other = Stage("other", effect="pure", board=board)(lambda: clock.burn_ns(MS))
-    experiment = Experiment(board, SimplifySettings(budget=2.0))
+    step_stage = Stage("step", effect="stateful", control=control)(step)
+    other = Stage("other", effect="pure", control=control)(lambda: clock.burn_ns(MS))
+    experiment = Experiment(control, SimplifySettings(budget=2.0))
 
     def body() -> int:
         step_stage()
@@ -254,13 +261,13 @@ def test_an_interrupted_experiment_puts_the_state_back_too(board: Board, clock: 
 
     loop = Loop(body=body, state=[state])
     with pytest.raises(KeyboardInterrupt):
-        drive(loop, experiment.run(loop), board)
+        drive(loop, experiment.run(loop), control)
     assert state["count"] == experiment.record.iterations_kept
     assert len(experiment.record.ns) == 40, "what was measured stays"
 
 
 def test_replays_that_do_not_fit_are_given_up_and_the_rest_goes_on(
-    board: Board, clock: FakeClock
+    control: SharedControl, clock: FakeClock
 ) -> None:
     tickets, last = itertools.count(1), {"ticket": 0}
 
@@ -274,16 +281,16 @@ def test_replays_that_do_not_fit_are_given_up_and_the_rest_goes_on(
             raise ValueError(f"ticket {ticket} comes after {last['ticket']}")
         last["ticket"] = ticket
 
-    issue_stage = Stage("issue", effect="pure", board=board)(issue)
-    check_stage = Stage("check", effect="pure", board=board)(check)
-    verdict, _ = experiment_on(board, lambda: check_stage(issue_stage()) or 1)
+    issue_stage = Stage("issue", effect="pure", control=control)(issue)
+    check_stage = Stage("check", effect="pure", control=control)(check)
+    verdict, _ = experiment_on(control, lambda: check_stage(issue_stage()) or 1)
     assert "does not fit the loop" in str(row(verdict, "issue").not_replaced)
     assert "ValueError" in str(row(verdict, "issue").not_replaced)
     assert value(row(verdict, "check").gain) == pytest.approx(2 / 3)
 
 
-def test_an_exception_of_the_loop_itself_is_not_blamed_on_a_replay(
-    board: Board, clock: FakeClock
+def test_an_exception_of_the_loop_itself_is_not_attributed_to_a_replay(
+    control: SharedControl, clock: FakeClock
 ) -> None:
     """It comes in an arm with a replay, and again without one: it is the loop's own."""
     broken = {"now": False}
@@ -293,21 +300,21 @@ def test_an_exception_of_the_loop_itself_is_not_blamed_on_a_replay(
 
     def body() -> int:
         work_stage()
-        if board.modes[work_index] == Kind.FREE:
+        if control.modes[work_index] == Kind.FREE:
             broken["now"] = True
         clock.burn_ns(MS)
         if broken["now"]:
             raise ZeroDivisionError("a bug of the loop")
         return 1
 
-    work_stage = Stage("work", effect="pure", board=board)(work)
-    work_index = board.index("work")
+    work_stage = Stage("work", effect="pure", control=control)(work)
+    work_index = control.index("work")
     with pytest.raises(ZeroDivisionError, match="a bug of the loop"):
-        experiment_on(board, body)
+        experiment_on(control, body)
 
 
 def test_an_assertion_without_a_text_says_where_and_what_to_declare(
-    board: Board, clock: FakeClock
+    control: SharedControl, clock: FakeClock
 ) -> None:
     def collect(step: int) -> None:
         clock.burn_ns(MS)
@@ -315,26 +322,26 @@ def test_an_assertion_without_a_text_says_where_and_what_to_declare(
 
     def make() -> int:
         clock.burn_ns(MS)
-        return 7 if board.modes[make_index] == Kind.RECORD else 1
+        return 7 if control.modes[make_index] == Kind.RECORD else 1
 
-    make_stage = Stage("make", effect="pure", board=board)(make)
-    make_index = board.index("make")
+    make_stage = Stage("make", effect="pure", control=control)(make)
+    make_index = control.index("make")
 
     def body() -> int:
         made = make_stage()
-        if board.modes[make_index] != Kind.RECORD:
+        if control.modes[make_index] != Kind.RECORD:
             collect(made)
         return 1
 
-    verdict, _ = experiment_on(board, body)
+    verdict, _ = experiment_on(control, body)
     reason = str(row(verdict, "make").not_replaced)
     assert "AssertionError in test_exact.py, line" in reason
     assert "!= 7" in reason, "the line that raised"
     assert "effectful" in reason
 
 
-def test_broken_promises_are_named_and_such_a_stage_is_not_replaced(
-    board: Board, clock: FakeClock
+def test_violations_are_named_and_such_a_stage_is_not_replaced(
+    control: SharedControl, clock: FakeClock
 ) -> None:
     seen = {"steps": 0}
     own = {"calls": 0}
@@ -355,9 +362,9 @@ def test_broken_promises_are_named_and_such_a_stage_is_not_replaced(
         clock.burn_ns(MS)
         simulator["time"] += 1
 
-    step_stage = Stage("step", effect="pure", board=board)(step)
-    source_stage = Stage("source", effect="pure", board=board)(source)
-    simulate_stage = Stage("simulate", effect="stateful", board=board)(simulate)
+    step_stage = Stage("step", effect="pure", control=control)(step)
+    source_stage = Stage("source", effect="pure", control=control)(source)
+    simulate_stage = Stage("simulate", effect="stateful", control=control)(simulate)
 
     def body() -> int:
         step_stage()
@@ -365,7 +372,7 @@ def test_broken_promises_are_named_and_such_a_stage_is_not_replaced(
         simulate_stage()
         return seen["steps"] and 1
 
-    verdict, _ = experiment_on(board, body, state=[{"other": 1}])
+    verdict, _ = experiment_on(control, body, state=[{"other": 1}])
     assert "it changes `variable seen['steps']`" in str(row(verdict, "step").not_replaced)
     assert "simulator" in str(row(verdict, "simulate").not_replaced)
     assert row(verdict, "source").not_replaced is None
@@ -373,18 +380,18 @@ def test_broken_promises_are_named_and_such_a_stage_is_not_replaced(
     assert isinstance(row(verdict, "source").gain, Interval)
 
 
-def test_inner_stages_are_measured_and_their_silence_is_told(
-    board: Board, clock: FakeClock
+def test_inner_stages_are_measured_and_that_they_do_not_run_is_reported(
+    control: SharedControl, clock: FakeClock
 ) -> None:
-    inner = Stage("inner", effect="pure", board=board)(lambda: clock.burn_ns(3 * MS))
+    inner = Stage("inner", effect="pure", control=control)(lambda: clock.burn_ns(3 * MS))
 
-    @Stage("outer", effect="pure", board=board)
+    @Stage("outer", effect="pure", control=control)
     def outer() -> None:
         inner()
         clock.burn_ns(MS)
 
-    other = Stage("other", effect="pure", board=board)(lambda: clock.burn_ns(4 * MS))
-    verdict, _ = experiment_on(board, lambda: (outer(), other()) and 1)
+    other = Stage("other", effect="pure", control=control)(lambda: clock.burn_ns(4 * MS))
+    verdict, _ = experiment_on(control, lambda: (outer(), other()) and 1)
     assert row(verdict, "inner").inside == "outer"
     assert value(row(verdict, "outer").gain) == pytest.approx(0.5)
     assert value(row(verdict, "inner").gain) == pytest.approx(3 / 8)
@@ -393,20 +400,22 @@ def test_inner_stages_are_measured_and_their_silence_is_told(
     assert set(verdict.ladder.ceilings_ns) == {"outer", "other", "the rest"}
 
 
-def test_stages_too_small_alone_are_tried_in_pairs(board: Board, clock: FakeClock) -> None:
+def test_stages_too_small_alone_are_tried_in_pairs(
+    control: SharedControl, clock: FakeClock
+) -> None:
     """Two sources feed one sink, which waits for the slower of them."""
-    a = Stage("a", effect="pure", board=board)(lambda: clock.burn_ns(1000))
-    b = Stage("b", effect="pure", board=board)(lambda: clock.burn_ns(1000))
+    a = Stage("a", effect="pure", control=control)(lambda: clock.burn_ns(1000))
+    b = Stage("b", effect="pure", control=control)(lambda: clock.burn_ns(1000))
 
     def body() -> int:
         a()
         b()
         # What waiting for two parallel sources would be, on a clock of one thread.
-        free = [board.modes[board.index(name)] == Kind.FREE for name in ("a", "b")]
+        free = [control.modes[control.index(name)] == Kind.FREE for name in ("a", "b")]
         clock.wait_ns(2 * MS if all(free) else 10 * MS)
         return 1
 
-    verdict, _ = experiment_on(board, body)
+    verdict, _ = experiment_on(control, body)
     assert value(row(verdict, "a").gain) == pytest.approx(0, abs=1e-3)
     (pair,) = verdict.pairs
     assert pair.stages == ("a", "b")
@@ -414,7 +423,7 @@ def test_stages_too_small_alone_are_tried_in_pairs(board: Board, clock: FakeCloc
     assert verdict.fix is pair
 
 
-def test_two_kinds_of_calls_are_warned_of(board: Board, clock: FakeClock) -> None:
+def test_two_kinds_of_calls_are_warned_of(control: SharedControl, clock: FakeClock) -> None:
     calls = 0
 
     def step() -> None:
@@ -422,12 +431,14 @@ def test_two_kinds_of_calls_are_warned_of(board: Board, clock: FakeClock) -> Non
         calls += 1
         clock.burn_ns(MS if calls % 3 else 9 * MS)
 
-    step_stage = Stage("step", effect="pure", board=board)(step)
-    verdict, _ = experiment_on(board, lambda: step_stage() or 1, budget=4.0)
+    step_stage = Stage("step", effect="pure", control=control)(step)
+    verdict, _ = experiment_on(control, lambda: step_stage() or 1, budget=4.0)
     assert any("step takes either 1 or 9 ms" in warning for warning in verdict.warnings)
 
 
-def test_outputs_that_consumers_write_into_are_warned_of(board: Board, clock: FakeClock) -> None:
+def test_outputs_that_consumers_write_into_are_warned_of(
+    control: SharedControl, clock: FakeClock
+) -> None:
     def load() -> np.ndarray:
         clock.burn_ns(MS)
         return np.ones(3)
@@ -437,15 +448,15 @@ def test_outputs_that_consumers_write_into_are_warned_of(board: Board, clock: Fa
         assert batch[0] == 1, "every replay within a block is a fresh copy"
         batch *= 2
 
-    load_stage = Stage("load", effect="pure", board=board)(load)
-    scale_stage = Stage("scale", effect="pure", board=board)(scale)
-    verdict, _ = experiment_on(board, lambda: scale_stage(load_stage()) or 1)
+    load_stage = Stage("load", effect="pure", control=control)(load)
+    scale_stage = Stage("scale", effect="pure", control=control)(scale)
+    verdict, _ = experiment_on(control, lambda: scale_stage(load_stage()) or 1)
     assert row(verdict, "load").verdict == "fix"
     assert any("output of load is written into" in warning for warning in verdict.warnings)
 
 
 def test_iterations_with_different_units_are_compared_by_the_unit(
-    board: Board, clock: FakeClock
+    control: SharedControl, clock: FakeClock
 ) -> None:
     turn = 0
 
@@ -457,20 +468,20 @@ def test_iterations_with_different_units_are_compared_by_the_unit(
             step()
         return units
 
-    step = Stage("step", effect="pure", board=board)(lambda: clock.burn_ns(MS))
-    verdict, _ = experiment_on(board, body)
+    step = Stage("step", effect="pure", control=control)(lambda: clock.burn_ns(MS))
+    verdict, _ = experiment_on(control, body)
     per_unit = value(verdict.baseline_ns) / verdict.units_per_iteration
     assert per_unit == pytest.approx(MS, rel=1e-6)
 
 
 @pytest.mark.parametrize("worth", [0.03])
-def test_a_restless_machine_gets_no_verdict_but_the_time_it_would_take(
-    board: Board, clock: FakeClock, worth: float
+def test_a_noisy_machine_gets_no_verdict_but_the_time_it_would_take(
+    control: SharedControl, clock: FakeClock, worth: float
 ) -> None:
     """The A/A arms are slowed down from outside, as a machine might by bad luck."""
-    step = Stage("step", effect="pure", board=board)(lambda: clock.burn_ns(MS))
-    other = Stage("other", effect="pure", board=board)(lambda: clock.burn_ns(MS))
-    experiment = Experiment(board, SimplifySettings(budget=2.0, worth=worth))
+    step = Stage("step", effect="pure", control=control)(lambda: clock.burn_ns(MS))
+    other = Stage("other", effect="pure", control=control)(lambda: clock.burn_ns(MS))
+    experiment = Experiment(control, SimplifySettings(budget=2.0, worth=worth))
     keep = experiment.record.keep
 
     def biased(round_number: int, block: Any, lane: int) -> None:
@@ -480,7 +491,7 @@ def test_a_restless_machine_gets_no_verdict_but_the_time_it_would_take(
 
     experiment.record.keep = biased  # type: ignore[method-assign]
     loop = Loop(body=lambda: (step(), other()) and 1)
-    drive(loop, experiment.run(loop), board)
+    drive(loop, experiment.run(loop), control)
     del experiment.record.keep
     verdict = judge(experiment.record, "restless", worth)
     assert experiment.record.extended, "first it tried longer"
@@ -494,10 +505,10 @@ def test_a_restless_machine_gets_no_verdict_but_the_time_it_would_take(
     )
 
 
-def test_too_small_a_budget_says_what_would_do(board: Board, clock: FakeClock) -> None:
-    slow = Stage("slow", effect="pure", board=board)(lambda: clock.burn_ns(300 * MS))
-    other = Stage("other", effect="pure", board=board)(lambda: clock.burn_ns(300 * MS))
-    verdict, experiment = experiment_on(board, lambda: (slow(), other()) and 1, budget=12.0)
+def test_too_small_a_budget_says_what_suffices(control: SharedControl, clock: FakeClock) -> None:
+    slow = Stage("slow", effect="pure", control=control)(lambda: clock.burn_ns(300 * MS))
+    other = Stage("other", effect="pure", control=control)(lambda: clock.burn_ns(300 * MS))
+    verdict, experiment = experiment_on(control, lambda: (slow(), other()) and 1, budget=12.0)
     assert experiment.record.seconds <= 12.0 + 20 * 0.6, "no round is started that cannot end"
     assert verdict.refused is not None
     assert "--budget" in verdict.refused

@@ -1,11 +1,11 @@
-"""What a faster stage gains, from tables in which every time is known."""
+"""The gain of a faster stage, from tables in which every time is known."""
 
 import numpy as np
 import pytest
 
+from hotloop.simplify.arm_names import BASELINE, faster_name, free_name
 from hotloop.simplify.estimate import Samples
 from hotloop.simplify.faster import gain_if_faster
-from hotloop.simplify.names import BASELINE, faster_name, free_name
 from hotloop.simplify.record import Record
 from support.stages import stage_facts
 

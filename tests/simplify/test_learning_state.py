@@ -1,13 +1,14 @@
-"""After an experiment a learner stands where plain training would have left it, to the bit."""
+"""After an experiment a learner is bit for bit as after plain training."""
 
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from hotloop.learn.ppo import PPO, PPOSettings, loop
 from hotloop.loop import drive
-from hotloop.loop.board import process_board
+from hotloop.loop.control import process_control
 from hotloop.simplify.experiment import Experiment
 from hotloop.simplify.settings import SimplifySettings
 
@@ -27,7 +28,7 @@ def bits(learner: PPO) -> dict[str, Any]:
         "actions": str(learner.rng.bit_generator.state),
         "env": [np.asarray(env.state).tobytes() for env in envs],  # type: ignore[attr-defined]
         "env rng": [str(env.np_random.bit_generator.state) for env in envs],
-        "obs": learner.progress.obs.tobytes(),
+        "obs": learner.collector._obs.tobytes(),
         "steps": learner.progress.env_steps,
         "torch": torch.get_rng_state().numpy().tobytes(),
         "numpy": str(np.random.get_state()),
@@ -38,13 +39,14 @@ def learner_of(made: Any) -> PPO:
     return made.body.__self__  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 def test_weights_optimiser_generators_and_envs_are_those_of_plain_training() -> None:
     torch.manual_seed(5)
     np.random.seed(5)
     measured = loop(SETTINGS)
-    board = process_board()
-    experiment = Experiment(board, SimplifySettings(budget=15.0, aa_pairs=1))
-    drive(measured, experiment.run(measured), board)
+    control = process_control()
+    experiment = Experiment(control, SimplifySettings(budget=15.0, aa_pairs=1))
+    drive(measured, experiment.run(measured), control)
     record = experiment.record
     assert {stage.name for stage in record.stages if stage.replaceable} >= {
         "act",

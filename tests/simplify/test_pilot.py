@@ -1,4 +1,4 @@
-"""What the pilot and the plan of blocks make of durations that are known by construction."""
+"""The pilot and the plan of blocks, on durations that are known by construction."""
 
 import numpy as np
 import pytest
@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hotloop.loop.arm import Arm
+from hotloop.simplify.arm_names import BASELINE, aa_name, free_name, only_name
 from hotloop.simplify.blocks import FEWEST_ROUNDS, plan_blocks
-from hotloop.simplify.names import BASELINE, aa_name, free_name, only_name
 from hotloop.simplify.pilot import REST_NUMBER, Stretch, pilot_of
-from hotloop.simplify.rare import (
+from hotloop.simplify.rare_work import (
     REST,
     kind_of_rest,
     kind_of_stage,
@@ -76,21 +76,21 @@ def test_rare_work_at_the_same_place_of_each_repetition_is_no_transient() -> Non
     assert pilot(rows, rows).transient == 0
 
 
-def test_the_last_half_eaten_item_counts_in_a_block_that_becomes_shorter() -> None:
+def test_a_half_consumed_item_counts_in_a_block_that_becomes_shorter() -> None:
     """One iteration that is 20% off is 0.4% of 54 iterations and 1.4% of the 15 there will be."""
     base = [stretch([2.2] * 6 + [2.5] + [3.1] * 27) for _ in range(3)]
     free = [stretch([2.1] * 40) for _ in range(3)]
     assert pilot(free, base, block=54).transient_base == 7
 
 
-def test_a_stage_that_waits_for_something_unseen_is_told() -> None:
+def test_a_stage_that_waits_for_hidden_work_is_reported() -> None:
     """With training free, loading takes longer: it waits for a loader that is no stage."""
     base = [stretch([4.0] * 40, call_ns={0: 0.1 * MS, REST_NUMBER: 0.0}) for _ in range(3)]
     free = [stretch([3.0] * 40, call_ns={0: 2.9 * MS, REST_NUMBER: 0.0}) for _ in range(3)]
     assert pilot(free, base).waits.keys() == {"load"}
 
 
-def test_waiting_outside_of_the_stages_is_told_too() -> None:
+def test_waiting_outside_of_the_stages_is_reported_too() -> None:
     base = [stretch([4.0] * 40, call_ns={REST_NUMBER: 0.01 * MS}) for _ in range(3)]
     free = [stretch([3.0] * 40, call_ns={REST_NUMBER: 2.9 * MS}) for _ in range(3)]
     assert pilot(free, base).waits.keys() == {REST}
@@ -134,12 +134,12 @@ def test_what_a_block_had_beyond_the_common_calls() -> None:
 
 
 def test_a_stage_that_runs_in_some_iterations_is_rare_work_itself() -> None:
-    kind = kind_of_stage("learn", 0, np.full(12, 4.0), calls=0.1)
+    kind = kind_of_stage("apply_pilot", 0, np.full(12, 4.0), calls=0.1)
     assert kind.irregular
     assert kind.of(np.full(3, 4.0)) == (12.0, 3)
 
 
-def test_beside_others_waiting_is_no_rare_work() -> None:
+def test_waiting_for_others_is_not_rare_work() -> None:
     """Bursts of 51 stay rare where calls may wait for 4; they do not where they may wait for 20."""
     kind = kind_of_stage("x", 0, np.array([1.0] * 19 + [51.0]), calls=1.0)
     kept = kind.beside_waiting(4.0)
@@ -148,7 +148,7 @@ def test_beside_others_waiting_is_no_rare_work() -> None:
     assert kind.beside_waiting(20.0) is None
 
 
-def test_the_rest_of_an_iteration_is_what_is_in_no_stage() -> None:
+def test_the_rest_of_an_iteration_is_its_time_outside_of_stages() -> None:
     events = np.array([[0, 0, 4, 7], [1, 1, 3, 7], [0, 10, 13, 7], [2, 10, 20, 8]])
     rest = rest_of_iterations(events, [0, 2], 7, np.array([0, 10]), np.array([10, 10]))
     assert rest.tolist() == [6.0, 7.0], "inner stages and other lanes are not counted"
@@ -175,7 +175,7 @@ def test_short_iterations_share_a_block() -> None:
     assert plan_blocks(Record(), arms(), 0.01 * MS, 60e9).length * 0.01 * MS >= 10e6
 
 
-def test_a_short_budget_leaves_out_arms_that_say_less() -> None:
+def test_a_short_budget_leaves_out_less_informative_arms() -> None:
     plan = plan_blocks(Record(in_flight=50), arms(), 5 * MS, 25e9)
     assert free_name("a") in plan.arms
     assert aa_name(1) in plan.arms

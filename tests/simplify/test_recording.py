@@ -1,8 +1,8 @@
-"""What a recording concludes from counts: how many items lie between a producer and the loop."""
+"""How many items lie between a producer and the loop, by the counts of a recording."""
 
 import pytest
 
-from hotloop.loop import Board, Stage
+from hotloop.loop import SharedControl, Stage
 from hotloop.simplify.record import Record
 from hotloop.simplify.recording import UNKNOWN_IN_FLIGHT, in_flight
 from support.stages import stage_facts
@@ -10,13 +10,13 @@ from support.stages import stage_facts
 
 def items(calls: int, calls_per_iteration: float) -> int:
     """In flight after 1,000 iterations, if the producer's calls were counted so."""
-    board = Board()
-    fetch = Stage("fetch", board=board)
-    board.calls[fetch.index] = calls
+    control = SharedControl()
+    fetch = Stage("fetch", control=control)
+    control.calls[fetch.index] = calls
     facts = stage_facts(
         "fetch", fetch.index, 1.0, calls_per_iteration=calls_per_iteration, beside_main=True
     )
-    return in_flight(board, Record(stages=[facts], concurrent=True, iterations_kept=1000))
+    return in_flight(control, Record(stages=[facts], concurrent=True, iterations_kept=1000))
 
 
 @pytest.mark.parametrize("recorded", [0.98, 1.0, 1.03])
@@ -29,5 +29,5 @@ def test_one_call_in_two_iterations_is_paced_too() -> None:
     assert items(503, 0.51) == 6
 
 
-def test_what_goes_by_the_clock_is_not_in_flight() -> None:
+def test_calls_that_follow_the_clock_are_not_in_flight() -> None:
     assert items(660, 0.64) == UNKNOWN_IN_FLIGHT

@@ -1,18 +1,19 @@
-"""What a verdict says of records that are known by construction: ties, doubts, what is unknown."""
+"""Verdicts on records that are known by construction: ties, doubts, unknown gains."""
 
 import numpy as np
 import pytest
 
-from hotloop.benchmark.noise import Interval
 from hotloop.benchmark.warmup import WarmUp
 from hotloop.errors import SettingError
 from hotloop.loop.arm import FREE, Arm
+from hotloop.loop.figures import Interval
 from hotloop.report import statements
-from hotloop.report.console import headline
-from hotloop.simplify.names import BASELINE, aa_name, free_name
+from hotloop.report.simplify import headline
+from hotloop.simplify.arm_names import BASELINE, aa_name, free_name
+from hotloop.simplify.judge import judge
 from hotloop.simplify.record import Record, StageFacts
 from hotloop.simplify.settings import SimplifySettings
-from hotloop.simplify.verdict import Verdict, judge
+from hotloop.simplify.verdict import Verdict
 from support.stages import MS, stage_facts
 
 
@@ -87,7 +88,7 @@ def test_where_nothing_could_be_replaced_nothing_is_known() -> None:
     assert "no stage alone" not in text
 
 
-def test_what_is_unknown_stands_beside_what_is_known() -> None:
+def test_unknown_gains_stand_beside_known_ones() -> None:
     saved = stage_facts("save", 1, 3.0, not_replaced="its output is a generator")
     stages = [stage_facts("act", 0, 5.0), saved]
     times = same() | {free_name("act"): 5.0}
@@ -146,6 +147,6 @@ def test_a_large_difference_of_equal_arms_refuses_and_says_how_long_it_would_tak
     ],
     ids=str,
 )
-def test_settings_that_cannot_be_are_refused(wrong: dict[str, object]) -> None:
+def test_impossible_settings_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(SettingError):
         SimplifySettings(**wrong)  # type: ignore[arg-type]

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from hotloop.benchmark.noise import Interval
 from hotloop.loop import Loop, stage
+from hotloop.loop.figures import Interval
 
 
 def busy(seconds: float) -> None:

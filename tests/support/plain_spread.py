@@ -28,7 +28,7 @@ class Plain:
     spread: object
     edges: list
     group: list
-    stage: list
+    compartment: list
     infected_time: list
     next_time: list
     seed: int
@@ -40,18 +40,18 @@ class Plain:
     willing: list | None = None
 
     def step(self, t: int) -> tuple[int, int]:
-        spread, size = self.spread, len(self.stage)
+        spread, size = self.spread, len(self.compartment)
         last, days = len(spread.durations), spread.weights.shape[1]
         weights = np.round(spread.weights * 2.0**self.bits).astype(int)
         pressure = [0] * size
         for src, dst in self.edges:
             day = t - self.infected_time[src]
-            if 0 < self.stage[src] <= last and 0 <= day < days:
-                pressure[dst] += int(weights[self.stage[src], day])
+            if 0 < self.compartment[src] <= last and 0 <= day < days:
+                pressure[dst] += int(weights[self.compartment[src], day])
         today = self.rate[min(t // spread.steps_per_rate, len(self.rate) - 1)]
         newly = []
         for i in range(size):
-            if self.stage[i] == 0 and pressure[i] > 0:
+            if self.compartment[i] == 0 and pressure[i] > 0:
                 group = self.group[i]
                 closed = self.contact[group] if self.contact else 1.0
                 factor = today * (closed * float(spread.susceptibility[group]))
@@ -63,16 +63,16 @@ class Plain:
                     newly.append(i)
         deaths = 0
         for i in newly:
-            self.stage[i], self.infected_time[i] = 1, t
+            self.compartment[i], self.infected_time[i] = 1, t
             self.next_time[i] = t + 1 + spread.durations[0]
         for i in range(size):
-            if 0 < self.stage[i] <= last and self.next_time[i] <= t:
-                if self.stage[i] < last:
-                    self.stage[i] += 1
-                    self.next_time[i] = t + spread.durations[self.stage[i] - 1]
+            if 0 < self.compartment[i] <= last and self.next_time[i] <= t:
+                if self.compartment[i] < last:
+                    self.compartment[i] += 1
+                    self.next_time[i] = t + spread.durations[self.compartment[i] - 1]
                 else:
                     dies = draw(self.seed, t, 1, i) < self.mortality
-                    self.stage[i] = last + 2 if dies else last + 1
+                    self.compartment[i] = last + 2 if dies else last + 1
                     self.next_time[i] = 32_767
                     deaths += dies
         return len(newly), deaths

@@ -12,7 +12,7 @@ from hotloop.models.epidemic.gradient import Estimator, SpreadProblem, SpreadSta
 from hotloop.models.epidemic.spread import Spread
 from hotloop.sim.network import Network
 
-FAR = 500  # as files of stages write "not yet"
+FAR = 500  # as files of compartments write "not yet"
 
 
 def town_spread() -> Spread:
@@ -33,20 +33,20 @@ def town(size: int, edges: int, seeds: int, seed: int = 0) -> SpreadStart:
     pairs = np.unique(np.stack([src, dst], axis=1)[src != dst], axis=0)
     both = np.isin(pairs[:, 0] * size + pairs[:, 1], pairs[:, 1] * size + pairs[:, 0])
     pairs = pairs[~both]
-    stage = np.zeros(size, np.uint8)
-    stage[rng.choice(size, seeds, replace=False)] = 1
+    compartment = np.zeros(size, np.uint8)
+    compartment[rng.choice(size, seeds, replace=False)] = 1
     return SpreadStart(
         town_spread(),
         Network.from_edges(size, pairs),
         rng.integers(0, 6, size).astype(np.uint8),
-        stage,
-        np.where(stage == 1, -1, FAR).astype(np.int16),
-        np.where(stage == 1, 3, FAR).astype(np.int16),
+        compartment,
+        np.where(compartment == 1, -1, FAR).astype(np.int16),
+        np.where(compartment == 1, 3, FAR).astype(np.int16),
     )
 
 
 def quick_spread() -> Spread:
-    """One step in each of two stages, sending at once: long stories in few steps."""
+    """One step in each of two compartments, sending at once: long stories in few steps."""
     weights = np.zeros((5, 4))
     weights[1], weights[2] = [0.0, 0.5, 0.7, 0.0], [0.0, 0.0, 0.6, 0.9]
     return Spread(weights, (1, 1), np.array([0.5, 1.0]), steps_per_rate=2)
@@ -54,24 +54,28 @@ def quick_spread() -> Spread:
 
 def few(edges: list[tuple[int, int]], size: int) -> SpreadStart:
     """A few agents of alternating groups; agent 0 is exposed."""
-    stage = np.zeros(size, np.uint8)
-    stage[0] = 1
+    compartment = np.zeros(size, np.uint8)
+    compartment[0] = 1
     return SpreadStart(
         quick_spread(),
         Network.from_edges(size, np.array(edges, np.int32).reshape(-1, 2)),
         (np.arange(size) % 2).astype(np.uint8),
-        stage,
-        np.where(stage == 1, -1, FAR).astype(np.int16),
-        np.where(stage == 1, 1, FAR).astype(np.int16),
+        compartment,
+        np.where(compartment == 1, -1, FAR).astype(np.int16),
+        np.where(compartment == 1, 1, FAR).astype(np.int16),
     )
 
 
 def exact_courses(problem: SpreadProblem, rate: np.ndarray) -> list[tuple[float, np.ndarray]]:
     """Every course that a few agents can take: how likely it is, and its infections by step."""
-    start, layout = problem.start, problem.start.layout
+    start, structure = problem.start, problem.start.structure
     slopes, entries = problem.slopes, problem.entries
-    seed_sends = dict(
-        zip(layout.seed_agent.tolist(), layout.seed_sends[layout.seed_row], strict=True)
+    initial_sends = dict(
+        zip(
+            structure.initial_agent.tolist(),
+            structure.initial_sends[structure.initial_row],
+            strict=True,
+        )
     )
     size = start.network.num_agents
     courses = {tuple([None] * size): 1.0}  # infected at which step, for each agent
@@ -80,17 +84,17 @@ def exact_courses(problem: SpreadProblem, rate: np.ndarray) -> list[tuple[float,
         for course, weight in courses.items():
             chance = np.zeros(size)
             for agent in range(size):
-                if not layout.free[agent] or course[agent] is not None:
+                if not structure.susceptible[agent] or course[agent] is not None:
                     continue
                 row = slice(start.network.in_ptr[agent], start.network.in_ptr[agent + 1])
                 pressure = 0.0
                 for sender in start.network.in_src[row].tolist():
                     since = course[sender]
-                    if sender in seed_sends:
-                        sent = seed_sends[sender]
+                    if sender in initial_sends:
+                        sent = initial_sends[sender]
                         pressure += sent[step] if step < len(sent) else 0.0
-                    elif since is not None and step - since <= layout.span:
-                        pressure += layout.sends[step - since]
+                    elif since is not None and step - since <= structure.active_steps:
+                        pressure += structure.sends[step - since]
                 hazard = rate[entries[step]] * slopes[step, start.group[agent]] * pressure
                 opened = 1 - problem.isolating[step] * start.willingness[agent]
                 chance[agent] = (1 - np.exp(-hazard)) * opened
@@ -159,28 +163,28 @@ def plain_infections(
     With the infection times of a run, what happened stands in for each probability, and the
     gradient goes on to the probability.
     """
-    start, layout, steps = problem.start, problem.start.layout, problem.steps
-    size, free = start.network.num_agents, torch.from_numpy(layout.free)
+    start, structure, steps = problem.start, problem.start.structure, problem.steps
+    size, free = start.network.num_agents, torch.from_numpy(structure.susceptible)
     dst = torch.from_numpy(np.repeat(np.arange(size), np.diff(start.network.in_ptr)))
     src = torch.from_numpy(start.network.in_src.astype(np.int64))
     moving = free[src] & (src != dst)
     opened = 1 - problem.isolating[:, None] * start.willingness
     slopes = torch.from_numpy(problem.slopes[:, start.group] * opened)
     factor = rate[torch.from_numpy(problem.entries)][:, None] * slopes  # (T, N)
-    sends = torch.from_numpy(layout.sends)
-    seed_sends = torch.zeros(size, steps, dtype=torch.float64)
-    shown = min(steps, layout.seed_sends.shape[1])
-    for agent, row in zip(layout.seed_agent, layout.seed_row, strict=True):
-        seed_sends[agent, :shown] = torch.from_numpy(layout.seed_sends[row, :shown])
+    sends = torch.from_numpy(structure.sends)
+    initial_sends = torch.zeros(size, steps, dtype=torch.float64)
+    shown = min(steps, structure.initial_sends.shape[1])
+    for agent, row in zip(structure.initial_agent, structure.initial_row, strict=True):
+        initial_sends[agent, :shown] = torch.from_numpy(structure.initial_sends[row, :shown])
     x: list[torch.Tensor] = []
     daily, escape = [], free.double()
     for step in range(steps):
         theta = torch.ones(len(src), dtype=torch.float64)
         for at in range(step):
-            days = range(at + 1, min(step, at + layout.span) + 1)
+            days = range(at + 1, min(step, at + structure.active_steps) + 1)
             hazard = sum((factor[s, dst] * sends[s - at] for s in days), start=torch.zeros(1))
             theta = theta - torch.where(moving, x[at][src] * -torch.expm1(-hazard), 0.0)
-        from_seeds = (factor[: step + 1, dst] * seed_sends[src, : step + 1].T).sum(0)
+        from_seeds = (factor[: step + 1, dst] * initial_sends[src, : step + 1].T).sum(0)
         log_escape = torch.zeros(size, dtype=torch.float64).index_add(
             0, dst, torch.log(theta) - from_seeds
         )

@@ -9,14 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hotloop.benchmark.noise import (
-    RESAMPLES,
-    Interval,
-    mean_interval,
-    percentile_interval,
-    resampled_windows,
-)
-from hotloop.benchmark.summary import Figure, Unknown
+from hotloop.loop.figures import Figure, Interval, Unknown, mean_interval, paired_ratio
 from hotloop.loop.run import Run
 
 
@@ -107,16 +100,9 @@ def _against(sps: np.ndarray, rates: list[Figure], row: int, base: int | None, w
     if row == base:
         return Interval(1.0, 1.0, 1.0)
     both = np.isfinite(sps[row]) & np.isfinite(sps[base])
-    count = int(both.sum())
-    if not count:
+    if not both.any():
         return Unknown("no round holds both")
-    mine, other = sps[row][both], sps[base][both]
-    value = float(mine.sum() / other.sum())
-    if count < 2:
-        return Interval(value, float("nan"), float("nan"))
-    drawn = resampled_windows(count, RESAMPLES, np.random.default_rng(0))
-    draws = mine[drawn].sum(axis=1) / other[drawn].sum(axis=1)
-    return percentile_interval(value, draws, windows=count)
+    return paired_ratio(sps[row][both], sps[base][both])
 
 
 def _may_be_one(ratio: Figure) -> bool:

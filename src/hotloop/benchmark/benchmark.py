@@ -1,7 +1,7 @@
 """The benchmark: warm up until stable, count the work once, then measure the steady state.
 
 A measurement in the sense of `hotloop.loop.conduct`: it never calls the loop, it asks for blocks.
-What it has measured so far stands in `record` at any time, so that an interrupted run is a run.
+`record` holds at any time what it has measured so far, so that an interrupted run can be saved.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from hotloop.benchmark.peaks import Peaks, measure_peaks
-from hotloop.benchmark.timeline import RunningTime, busy, parents, to_array
+from hotloop.benchmark.timeline import RunningTime, parents, time_and_calls, to_array
 from hotloop.benchmark.warmup import WarmUp, warm_up
 from hotloop.benchmark.work import Work, WorkCounter, count_work
 from hotloop.errors import expect_positive
 from hotloop.loop.arm import REAL, RECORD, Arm
-from hotloop.loop.board import Board
 from hotloop.loop.conduct import Block, Measurement, Request
+from hotloop.loop.control import SharedControl
 from hotloop.loop.loop import Loop
 
 # The steady state is measured in blocks of this length; a block is one sample of stage times.
@@ -67,7 +67,7 @@ class BenchmarkRecord:
     dropped_events: int = 0
 
     def facts(self) -> dict[str, Any]:
-        """Everything that is not an array, for a run file."""
+        """Return everything that is not an array, for a run file."""
         loop = self.loop
         return {
             "unit": loop.unit if loop else "iterations",
@@ -82,7 +82,7 @@ class BenchmarkRecord:
         }
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The raw samples: one row an iteration, or one a block."""
+        """Return the raw samples: one row for each iteration, or for each block."""
         return {
             "start_ns": np.array(self.start_ns, np.int64),
             "duration_ns": np.array(self.duration_ns, np.int64),
@@ -101,13 +101,13 @@ class BenchmarkRecord:
 class Benchmark:
     """Measures one loop; `run` is the measurement, `record` what it has found so far."""
 
-    def __init__(self, board: Board, settings: BenchmarkSettings) -> None:
+    def __init__(self, control: SharedControl, settings: BenchmarkSettings) -> None:
         self.settings = settings
         self.record = BenchmarkRecord()
-        self._board = board
-        self._now = board.clock.now_ns
+        self._control = control
+        self._now = control.clock.now_ns
         self._running = RunningTime()
-        self._dropped_before = board.dropped_events
+        self._dropped_before = control.workers.dropped_events
 
     def run(self, loop: Loop) -> Measurement[None]:
         """Warm up, count, then measure until the time or the iterations are used up."""
@@ -136,17 +136,17 @@ class Benchmark:
             record.work_problem = "the loop has not loaded torch; nothing else can be counted"
             return
         record.peaks = measure_peaks()
-        record.work = yield from count_work(self._board)
+        record.work = yield from count_work(self._control)
         if not record.work.counted_calls:
             record.work_problem = "torch ran no operation that it has a formula for"
 
     def _record_stages(self) -> Measurement[None]:
-        """Record a few calls for what only a tape tells: bytes moved and processor time."""
-        board = self._board
+        """Record a few calls, to learn the bytes that they move and their processor time."""
+        control = self._control
         block = yield Request(
             Arm("recording", rest=RECORD), iterations=RECORDED_ITERATIONS, phase="recording"
         )
-        names = board.names()
+        names = control.names()
         inside = parents(block.events)
         self.record.stages = [
             {
@@ -158,10 +158,10 @@ class Benchmark:
                 "cpu_share": known.tape.cpu_share(),
                 "index": known.index,
             }
-            for name, known in board.stages.items()
+            for name, known in control.stages.items()
             if known.index in {event.stage for event in block.events}
         ]
-        for known in board.stages.values():
+        for known in control.stages.values():
             known.tape.clear()
 
     def _keep(self, block: Block) -> None:
@@ -171,8 +171,8 @@ class Benchmark:
         record.duration_ns += block.duration_ns
         record.units += block.units
         record.block_of += [number] * len(block.duration_ns)
-        count = len(self._board.names())
-        time_ns, calls = busy(block.events, count)
+        count = len(self._control.names())
+        time_ns, calls = time_and_calls(block.events, count)
         columns = [stage["index"] for stage in record.stages]
         record.stage_ns.append(time_ns[columns])
         record.stage_running_ns.append(self._running.add(block.events, count)[columns])
@@ -181,7 +181,7 @@ class Benchmark:
         record.block_switches.append(block.switches)
         record.block_pressure_us.append(block.pressure_us)
         record.events = to_array(block.events)
-        record.dropped_events = self._board.dropped_events - self._dropped_before
+        record.dropped_events = self._control.workers.dropped_events - self._dropped_before
 
 
 def _stacked(rows: list[np.ndarray], columns: int) -> np.ndarray:

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from hotloop.benchmark.meters import GpuGauge
-from hotloop.benchmark.noise import Interval, percentile_interval, resampled_rows
 from hotloop.loop.clock import SPIN_NS, Clock, RealClock, resolution_ns, shortest_wait_ns
+from hotloop.loop.figures import Interval, percentile_interval, resampled_rows
 from hotloop.loop.host import cores, quota_cores, usable_cores
 
 NOISE_SECONDS = 5.0
@@ -19,11 +19,11 @@ _WORK_VALUES = 40_000
 
 @dataclass(frozen=True)
 class Noise:
-    """How two equal things differ here.
+    """How much two measurements of equal work differ on this machine.
 
     same: the share by which two interleaved runs of one piece of work differ, with its interval.
     spread: the middle half of single measurements, relative to the median.
-    smallest_gain: the smallest gain that a 30 s experiment with 15 arms would tell from none.
+    smallest_gain: the smallest gain that 30 s with 15 arms would distinguish from none.
     """
 
     same: Interval
@@ -34,7 +34,7 @@ class Noise:
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at: what it is, and what that means."""
+    """One property of this machine: its value, and what that means for a verdict."""
 
     name: str
     value: str
@@ -43,7 +43,7 @@ class Finding:
 
 
 def examine(seconds: float = NOISE_SECONDS, clock: Clock | None = None) -> list[Finding]:
-    """Look at this machine; takes about `seconds`."""
+    """Examine this machine; takes about `seconds`."""
     clock = clock or RealClock()
     return [
         _cores(),
@@ -57,7 +57,7 @@ def examine(seconds: float = NOISE_SECONDS, clock: Clock | None = None) -> list[
 
 
 def measure_noise(seconds: float, clock: Clock) -> Noise:
-    """An A/A: one piece of work under two names, in random order, for so long."""
+    """Run an A/A test: one piece of work under two names, in random order, for `seconds`."""
     rng = np.random.default_rng(0)
     values = np.arange(_WORK_VALUES, dtype=np.float64)
     times: tuple[list[int], list[int]] = ([], [])

@@ -1,8 +1,8 @@
-"""Whole-process gauges, sampled twice a second beside the loop: processor, memory, GPU.
+"""Processor, memory and GPU use of the process, sampled twice a second while the loop runs.
 
-Every system call of a thread gives the interpreter lock back and asks for it again, and a loop that
-computes in Python hands it over only after 5 ms: a sample makes as few calls as it can. What a
-machine does not say is kept as unknown with the reason, never as zero.
+Every system call of a thread releases the interpreter lock and asks for it again, and a loop that
+computes in Python releases it only after 5 ms: a sample makes as few calls as it can. What a
+machine does not report is kept as unknown with the reason, never as zero.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ _TICKS, _PAGE = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
 
 @dataclass
 class GpuSample:
-    """One look at the GPU; NaN where the card does not say."""
+    """One sample of the GPU; NaN where the card does not report it."""
 
     duty: float = float("nan")  # share of the last period in which any kernel ran
     memory_bytes: float = float("nan")
@@ -45,7 +45,7 @@ class GpuSample:
 
 
 class GpuGauge:
-    """NVML, for the first visible card. `problem` says why there is none."""
+    """The first visible card, read by NVML. `problem` says why there is none."""
 
     def __init__(self) -> None:
         self.problem: str | None = None
@@ -90,7 +90,7 @@ class GpuGauge:
         return found
 
     def close(self) -> None:
-        """Free what NVML holds."""
+        """Free the resources of NVML."""
         if self._nvml is not None:
             for sample in self._samples:
                 self._nvml.nvmlGpmSampleFree(sample)
@@ -128,17 +128,17 @@ class _Tree:
             self._loads = os.open("/proc/loadavg", os.O_RDONLY)
 
     def sample(self) -> tuple[float, float, int]:
-        """Processor seconds, bytes in memory, and the number of processes."""
+        """Return processor seconds, bytes in memory, and the number of processes."""
         cpu, memory = self._own()
         processes = 1
         for process in self._descendants():
             with contextlib.suppress(psutil.Error):  # it has ended
-                spent, held = _asked(process)
+                spent, held = _usage(process)
                 cpu, memory, processes = cpu + spent, memory + held, processes + 1
         return cpu, memory, processes
 
     def close(self) -> None:
-        """Give the open files back."""
+        """Close the open files."""
         for opened in (self._stat, self._loads):
             if opened >= 0:
                 os.close(opened)
@@ -146,14 +146,14 @@ class _Tree:
 
     def _own(self) -> tuple[float, float]:
         if self._stat < 0:
-            return _asked(self._process)
+            return _usage(self._process)
         # proc(5): after the name in brackets come state, ppid, ...; utime, stime, cutime and cstime
         # are fields 14 to 17 of the line, rss is field 24.
         fields = os.pread(self._stat, 4096, 0).rpartition(b")")[2].split()
         return sum(map(int, fields[11:15])) / _TICKS, int(fields[21]) * _PAGE
 
     def _descendants(self) -> list[psutil.Process]:
-        """Searched for among all processes only if any was started since the last time."""
+        """Return the descendants; search for them only if any process was started since."""
         newest = os.pread(self._loads, 256, 0).split()[-1] if self._loads >= 0 else b""
         if not newest or newest != self._newest:
             with contextlib.suppress(psutil.Error):
@@ -162,8 +162,8 @@ class _Tree:
         return self._children
 
 
-def _asked(process: psutil.Process) -> tuple[float, float]:
-    """Processor seconds and bytes in memory of a process. Raises: psutil.Error if it has ended."""
+def _usage(process: psutil.Process) -> tuple[float, float]:
+    """Return processor seconds and memory of a process. Raises: psutil.Error if it has ended."""
     with process.oneshot():
         times = process.cpu_times()
         # What ended children had used is in the children_ fields of who waited for them.
@@ -210,7 +210,7 @@ class Meters:
         )
 
     def samples(self) -> np.ndarray:
-        """All samples so far: (K, len(COLUMNS)), float64."""
+        """Return all samples so far: (K, len(COLUMNS)), float64."""
         return np.array(self._rows, dtype=np.float64).reshape(-1, len(COLUMNS))
 
     def _watch(self) -> None:

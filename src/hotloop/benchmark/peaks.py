@@ -1,7 +1,7 @@
-"""What this machine can do at most: measured with short matrix-product and copy probes.
+"""The peaks of this machine, measured with a short matrix product and a short copy.
 
-The probes use torch if the loop does, with the loop's own number of threads, else NumPy; a GPU is
-probed if the loop has used one.
+They use torch if the loop does, with the loop's own number of threads, else NumPy; a GPU is
+measured if the loop has used one.
 """
 
 import time
@@ -30,7 +30,7 @@ class Peaks:
 
 
 def measure_peaks(seconds: float = SECONDS) -> Peaks:
-    """Run the probes, about `seconds` each; the best repetition counts."""
+    """Measure the peaks, about `seconds` each; the best repetition counts."""
     torch: Any = torch_if_loaded()
     if torch is None:
         a = np.ones((MATRIX, MATRIX), np.float32)

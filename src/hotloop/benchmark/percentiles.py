@@ -1,4 +1,4 @@
-"""Percentiles with intervals, of iterations or of what iterations are counted in.
+"""Percentiles with intervals, of the durations of iterations or of units.
 
 A percentile is a value that was measured: the smallest one that at least this share of the weight
 does not exceed. Its interval resamples windows of consecutive iterations, as that of a mean does.
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hotloop.benchmark.noise import (
+from hotloop.loop.figures import (
     RESAMPLES,
     Interval,
     percentile_interval,
@@ -20,14 +20,14 @@ from hotloop.benchmark.noise import (
 # Values beyond a percentile without which it has no interval: with 4 of them, in 400 values, the
 # interval of p99 covered the truth in 83 to 90 of 100 simulated samples, with 10 in 90 to 96.
 LEAST_BEYOND = 10
-# So many values are told apart exactly; of more, neighbours are taken together.
+# So many values are kept apart exactly; of more, neighbours are taken together.
 EXACT_VALUES = 2_000
 
 
 def percentiles(
     values: np.ndarray, weights: np.ndarray, shares: Sequence[float], *, seed: int = 0
 ) -> list[Interval]:
-    """The percentiles of consecutive values with these weights, both (n,), n at least 1.
+    """Return the percentiles of consecutive values with these weights, both (n,), n at least 1.
 
     The ends are NaN where fewer than `LEAST_BEYOND` values lie beyond the percentile: resampling
     cannot say how far the truth lies beyond the largest.

@@ -1,6 +1,6 @@
-"""What a benchmark's raw samples say: rates with intervals, use of the machine, time by stage.
+"""The summary of a benchmark's samples: rates with intervals, use of the machine, time by stage.
 
-Pure functions of a saved run. A number that is not known is a `Unknown` with the reason.
+Pure functions of a saved run. A number that is not known is an `Unknown` with the reason.
 """
 
 from dataclasses import dataclass
@@ -9,23 +9,13 @@ from typing import Any
 import numpy as np
 
 from hotloop.benchmark.meters import COLUMNS
-from hotloop.benchmark.noise import Interval, mean_interval, rate_interval
 from hotloop.benchmark.percentiles import percentiles
 from hotloop.errors import RunError
+from hotloop.loop.figures import Figure, Interval, Unknown, mean_interval, rate_interval
 from hotloop.loop.run import Run
 
 # Percentiles that are given, and from how many iterations on.
 PERCENTILES = {0.5: 1, 0.95: 20, 0.99: 100}
-
-
-@dataclass(frozen=True)
-class Unknown:
-    """A number that was not measured, and why."""
-
-    why: str
-
-
-Figure = Interval | float | Unknown
 
 
 @dataclass(frozen=True)
@@ -52,7 +42,7 @@ class StageTime:
 
 @dataclass(frozen=True)
 class Percentiles:
-    """What is felt: the duration that half, 1 in 20 and 1 in 100 exceed, in ms."""
+    """The durations that half, 1 in 20 and 1 in 100 exceed, in ms."""
 
     p50: Figure
     p95: Figure
@@ -61,10 +51,10 @@ class Percentiles:
 
 @dataclass(frozen=True)
 class Summary:
-    """The answers of a benchmark.
+    """The results of a benchmark.
 
-    ms_per_iteration is the mean, which is what is paid for. unit_latency is an iteration's
-    duration over its units, weighted by its units: what one of the units takes.
+    ms_per_iteration is the mean. unit_latency is an iteration's duration over its units, weighted
+    by its units: the time of one unit.
     """
 
     target: str
@@ -100,7 +90,7 @@ class Summary:
 
 
 def summarize(run: Run) -> Summary:
-    """Read a benchmark's run. Raises: RunError if it is a run of another verb."""
+    """Summarize a benchmark's run. Raises: RunError if it is a run of another verb."""
     if run.verb != "benchmark":
         raise RunError(f"a {run.verb} run of {run.target} has no benchmark in it")
     facts = run.facts

@@ -1,4 +1,4 @@
-"""Reading a list of events: which stage runs inside which, on what lane, and for how long."""
+"""Reading a list of events: which stage runs inside which, on which lane, and for how long."""
 
 import itertools
 from collections import Counter, defaultdict
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hotloop.loop.board import GPU_LANE, MAX_STAGES, Event
+from hotloop.loop.event import GPU_LANE, MAX_STAGES, Event
 
 # Enough to draw one iteration of most loops.
 KEPT_EVENTS = 5_000
 
 
 def parents(events: Sequence[Event]) -> dict[int, int | None]:
-    """For each stage, the stage it is usually called inside of, or None."""
+    """Return for each stage the one that usually calls it, or None."""
     votes: dict[int, Counter[int | None]] = defaultdict(Counter)
     for lane_events in by_lane(events).values():
         stack: list[Event] = []
@@ -29,7 +29,7 @@ def parents(events: Sequence[Event]) -> dict[int, int | None]:
 
 
 def by_lane(events: Sequence[Event]) -> dict[int, list[Event]]:
-    """Events by the thread, task or stream they ran on."""
+    """Return the events by the lane that they ran on."""
     lanes: dict[int, list[Event]] = defaultdict(list)
     for event in events:
         lanes[event.lane].append(event)
@@ -37,17 +37,17 @@ def by_lane(events: Sequence[Event]) -> dict[int, list[Event]]:
 
 
 def lanes_of(events: Sequence[Event]) -> dict[int, set[int]]:
-    """For each stage, the lanes it was seen on."""
+    """Return for each stage the lanes that it ran on."""
     seen: dict[int, set[int]] = defaultdict(set)
     for event in events:
         seen[event.stage].add(event.lane)
     return dict(seen)
 
 
-def beside(
+def stages_beside_loop(
     events: Sequence[Event], boundaries_ns: np.ndarray, main_lane: int, main_thread: int
 ) -> set[int]:
-    """The stages that run beside the loop's own thread of control.
+    """Return the stages that run beside the loop's own lane.
 
     boundaries_ns: the times between the iterations, ascending; main_lane: what runs them.
     Those on another thread or process; and of those in other asyncio tasks, the ones whose task
@@ -76,8 +76,8 @@ def beside(
     return found | {stage for stage, count in across.items() if count >= 0.05 * calls[stage]}
 
 
-def busy(events: Sequence[Event], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Time in ns and calls of each of `count` stages, inner ones included: two arrays (count,).
+def time_and_calls(events: Sequence[Event], count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return time in ns and calls of each of `count` stages, with inner ones: twice (count,).
 
     The times of calls that run side by side are added up; `running_ns` counts them once.
     """
@@ -90,7 +90,7 @@ def busy(events: Sequence[Event], count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def running_ns(events: Sequence[Event], count: int) -> np.ndarray:
-    """Time in ns during which at least one call of each of `count` stages ran: (count,), float64.
+    """Return the time in ns in which any call of each of `count` stages ran: (count,), float64.
 
     The length of the union of a stage's calls over all lanes, so it is never longer than the time
     from the first call's start to the last one's end.
@@ -99,7 +99,7 @@ def running_ns(events: Sequence[Event], count: int) -> np.ndarray:
 
 
 class RunningTime:
-    """`running_ns` of consecutive blocks: a moment that lies in calls of two blocks counts once.
+    """`running_ns` of consecutive blocks: a moment in calls of two blocks counts once.
 
     A call is in the events of the block in which it ends, so calls that are longer than a block
     reach back into earlier ones, where other calls of the stage may have been counted.
@@ -110,7 +110,7 @@ class RunningTime:
         self._longest_ns = np.zeros(MAX_STAGES, np.int64)
 
     def add(self, events: Sequence[Event], count: int) -> np.ndarray:
-        """The time that a block's events add, for each of `count` stages: (count,)."""
+        """Return the time that a block's events add, for each of `count` stages: (count,)."""
         new = _columns(events)
         if not new.shape[1]:
             return np.zeros(count)
@@ -124,12 +124,12 @@ class RunningTime:
 
 
 def to_array(events: Sequence[Event], keep: int = KEPT_EVENTS) -> np.ndarray:
-    """The first events as an array (K, 4): stage, start, end (ns), lane."""
+    """Return the first events as an array (K, 4): stage, start, end (ns), lane."""
     return np.array([tuple(event) for event in events[:keep]], dtype=np.int64).reshape(-1, 4)
 
 
 def from_array(array: np.ndarray) -> list[Event]:
-    """The inverse of `to_array`."""
+    """Return the events of an array that `to_array` made."""
     return [Event(*(int(field) for field in row)) for row in array]
 
 

@@ -1,4 +1,4 @@
-"""Running a loop until its speed has settled; the first iteration is kept apart."""
+"""Running a loop until its speed is stable; the first iteration is reported on its own."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ WINDOW_S = 0.2
 
 @dataclass
 class WarmUp:
-    """What the start of a loop was like."""
+    """The start of a loop: its first iteration, and how long it took to be stable."""
 
     first_iteration_s: float
     iterations: int = 1

@@ -1,7 +1,7 @@
 """Counting the arithmetic of an iteration: FLOPs and bytes of torch operations, by stage.
 
 An operation is counted if torch has a formula for it (matrix products, convolutions, attention).
-What has none is counted as uncovered and named, never silently as zero. Counting makes a step
+One without a formula is listed as not counted, never silently taken as zero. Counting makes a step
 almost twice as slow, so it is done for a few iterations on their own, outside every timing.
 """
 
@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hotloop.loop.arm import REAL, Arm
-from hotloop.loop.board import Board, Event
 from hotloop.loop.clock import Clock
 from hotloop.loop.conduct import Measurement, Request
+from hotloop.loop.control import SharedControl
+from hotloop.loop.event import Event
 from hotloop.loop.values import arrays_in, torch_if_loaded
 
 
 @dataclass
 class Work:
-    """What was counted in one iteration.
+    """The arithmetic of one iteration.
 
     flops, moved_bytes: of all stages and the rest together; by_stage: the same for each stage by
     name, inner ones included. moved_bytes is what the operations read and wrote, each on its own.
@@ -34,7 +35,7 @@ class Work:
 
     @property
     def coverage(self) -> float:
-        """Calls of operations with a formula, over all calls that compute something."""
+        """The calls of operations with a formula, over all calls that compute something."""
         calls = self.counted_calls + sum(self.uncounted.values())
         return self.counted_calls / calls if calls else 0.0
 
@@ -66,13 +67,13 @@ class WorkCounter:
             self._mode = None
 
     def work(self, events: Sequence[Event], names: Sequence[str], iterations: int) -> Work:
-        """What was counted, per iteration, given the events of the same stretch of time."""
+        """Return the counts of an iteration, given the events of the same time."""
         result = Work(counted_calls=self._counted, uncounted=dict(self._uncounted))
-        spans: dict[str, list[tuple[int, int]]] = {}
+        intervals: dict[str, list[tuple[int, int]]] = {}
         for event in events:
-            spans.setdefault(names[event.stage], []).append((event.start_ns, event.end_ns))
-        totals = {name: [0.0, 0.0] for name in spans}
-        starts = {name: sorted(pairs) for name, pairs in spans.items()}
+            intervals.setdefault(names[event.stage], []).append((event.start_ns, event.end_ns))
+        totals = {name: [0.0, 0.0] for name in intervals}
+        starts = {name: sorted(pairs) for name, pairs in intervals.items()}
         for at, flops, moved in self._operations:
             result.flops += flops / iterations
             result.moved_bytes += moved / iterations
@@ -85,7 +86,7 @@ class WorkCounter:
         return result
 
     def note(self, name: str, flops: float | None, moved: float) -> None:
-        """One operation has run; flops None if there is no formula for it."""
+        """Note that an operation has run; flops: None if there is no formula for it."""
         if flops is None:
             self._uncounted[name] += 1
         else:
@@ -93,9 +94,9 @@ class WorkCounter:
         self._operations.append((self._clock.now_ns(), flops or 0.0, moved))
 
 
-def count_work(board: Board) -> Measurement[Work]:
-    """One iteration, counted; it is not timed, and one before it runs uncounted."""
-    counter = WorkCounter(board.clock)
+def count_work(control: SharedControl) -> Measurement[Work]:
+    """Count one iteration, which is not timed, after one that is not counted."""
+    counter = WorkCounter(control.clock)
     try:
         block = yield Request(
             Arm("counting", rest=REAL),
@@ -106,7 +107,7 @@ def count_work(board: Board) -> Measurement[Work]:
         )
     finally:
         counter.stop()
-    return counter.work(block.events, board.names(), 1)
+    return counter.work(block.events, control.names(), 1)
 
 
 def _counting_mode(counter: WorkCounter) -> Any:
@@ -133,7 +134,7 @@ def _counting_mode(counter: WorkCounter) -> Any:
 
 
 def _computes(func: Any) -> bool:
-    """Whether an operation does more than hand out or describe memory."""
+    """Whether an operation does more than allocate or describe memory."""
     name = func._overloadpacket.__name__
     return name not in {
         "detach",

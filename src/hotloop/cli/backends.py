@@ -11,15 +11,13 @@ from pathlib import Path
 import numpy as np
 from rich.progress import BarColumn, Progress, TextColumn
 
-from hotloop.benchmark.backends import compare_backends
+from hotloop.built_in import BUILT_IN
 from hotloop.cli.finish import finish
 from hotloop.cli.guard import show_log
-from hotloop.cli.output import consoles, print_json, quiet
+from hotloop.cli.output import consoles, quiet, show_run
 from hotloop.envs.sweep import Sweep, SweepSettings
 from hotloop.errors import SettingError, TargetError
 from hotloop.loop.run import Run
-from hotloop.report.console import print_backends
-from hotloop.results.targets import ENGINES
 
 
 def measure_backends(target: str, settings: SweepSettings, *, json: bool, save: Path | None) -> int:
@@ -57,23 +55,18 @@ def measure_backends(target: str, settings: SweepSettings, *, json: bool, save: 
         arrays=sweep.arrays(),
         complete=error is None,
     )
-    enough = bool(np.isfinite(run.arrays["sps"]).any())
-    if error is None and not enough:
+    if error is None and not np.isfinite(run.arrays["sps"]).any():
         error = _nothing_ran(sweep)
 
     def show() -> None:
-        table = compare_backends(run)
-        if json:
-            print_json(table)
-        else:
-            print_backends(console, table, run)
+        show_run(console, run, json=json)
 
-    return finish(errors, run, error, save, show, enough=enough)
+    return finish(errors, run, error, save, show)
 
 
 def _expect_env_id(target: str) -> None:
     place, colon, name = target.partition(":")
-    if ".py" in (Path(target).suffix, Path(place).suffix) or (colon and place in ENGINES):
+    if ".py" in (Path(target).suffix, Path(place).suffix) or (colon and place in BUILT_IN):
         near = f"; did you mean {name!r}?" if place == "ppo" else ""
         raise SettingError(
             f"--backends: expected the id of a Gymnasium env as the target, such as CartPole-v1, "

@@ -25,9 +25,9 @@ class Options:
         default_factory=BenchmarkSettings
     )
     backends: str | None = None
-    """Measure how fast an env is stepped by each backend instead: all, or a list with commas of
-    serial, native, process, auto, ray. --seconds is then for all of them together, 30 if
-    not given."""
+    """Measure how fast an env is stepped by each backend instead: all, or a list with commas, such
+    as serial,process,auto; an unknown name is answered with the nearest, or with all there are.
+    --seconds is then for all of them together, 30 if not given."""
     num_envs: int = 64
     """With --backends: envs stepped together."""
     json: bool = False
@@ -63,14 +63,14 @@ def run(arguments: list[str]) -> int:
         else:
             result.print_to(console)
 
-    return finish(errors, result.run, ending.error, options.save, show, enough=result.enough)
+    return finish(errors, result.run, ending.error, options.save, show)
 
 
 def _backends(options: Options, backends: str, own: list[str], passed_on: list[str]) -> int:
     """Measure an env in place of a loop; what has no meaning for that is refused."""
     from hotloop.cli.backends import measure_backends
+    from hotloop.envs.backends import names_in
     from hotloop.envs.sweep import SweepSettings
-    from hotloop.envs.variants import as_backends
 
     for name in ("iterations", "price_per_hour"):
         if _said(name, own):
@@ -82,7 +82,7 @@ def _backends(options: Options, backends: str, own: list[str], passed_on: list[s
         raise SettingError(
             f"--backends: expected no arguments after --, which are a script's, got {passed_on}"
         )
-    settings = SweepSettings(num_envs=options.num_envs, backends=as_backends(backends))
+    settings = SweepSettings(num_envs=options.num_envs, backends=names_in(backends))
     if _said("seconds", own):
         settings = dataclasses.replace(settings, seconds=options.settings.seconds)
     return measure_backends(options.target, settings, json=options.json, save=options.save)

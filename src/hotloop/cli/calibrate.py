@@ -1,66 +1,57 @@
-"""`hotloop calibrate MODEL --target cases.csv`: which parameters meet what was observed?"""
+"""`hotloop calibrate MODEL --target FILE.csv`: which parameters meet what was observed?"""
 
 import dataclasses
-import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tyro
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from hotloop.cli import scenario as scenarios
-from hotloop.cli.cases import Cases, read_cases
+from hotloop.built_in import DEFAULT_MODEL
+from hotloop.cli.files import check_place, write_table
 from hotloop.cli.finish import finish
+from hotloop.cli.options import target_in, with_plot_value, with_settings
 from hotloop.cli.output import consoles, parse, print_json
-from hotloop.cli.places import check_place, with_plot_value, write_table
-from hotloop.cli.scenario import MODELS, Scenario
-from hotloop.errors import SettingError
+from hotloop.cli.plots import check_plot, say_written, write_plot
 from hotloop.loop.run import Run
-from hotloop.models.epidemic.calibration import (
-    Band,
-    Calibration,
-    CalibrationSettings,
-    Iteration,
-    Observed,
-    calibrate,
+from hotloop.report.calibrate import fitted, print_calibrate
+from hotloop.results.calibrate import calibrate, calibration_of, table_of
+from hotloop.results.observations import read_observations
+from hotloop.results.scenario import Scenario
+from hotloop.results.targets import resolve_model
+
+_COLUMNS = (
+    TextColumn("[bold]{task.description}"),
+    BarColumn(),
+    TextColumn("{task.completed:.0f} of {task.total:.0f} iterations, loss {task.fields[loss]}"),
+    TimeRemainingColumn(),
 )
-from hotloop.models.epidemic.gradient import estimator
-from hotloop.report.console_curves import print_calibrate
-from hotloop.report.curves import fitted
-
-if TYPE_CHECKING:
-    from hotloop.sim import Runner
-
-_R_PATH, _M_PATH = "learnable_args.R2", "learnable_args.M"
-_DAYS_PER_RATE = 7
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options(CalibrationSettings):
-    """Fit R of each week, and the mortality, to the counts of each day, by gradient."""
+class Options:
+    """Fit the parameters of a model to what was observed in each step, by gradient. What is fitted
+    is for the model to declare; its settings are options too, as the first guess.
+    """
 
-    model: tyro.conf.Positional[str] = "covid"
-    """What spreads: covid."""
+    model: tyro.conf.Positional[str] = DEFAULT_MODEL
+    """covid, covid:astoria, file.py:MODEL, or package.module:MODEL."""
     target: Path
-    """The observed counts: a CSV file with the columns day,daily_infected[,daily_deaths]."""
-    population: str = "astoria"
-    """Who lives there: astoria, brooklyn, a number of agents, or a folder."""
+    """What was observed: a CSV file with a header, a row for each step, such as
+    day,daily_infected[,daily_deaths]."""
+    population: str | None = None
+    """Its agents: astoria, brooklyn, a number of them, or a folder; default: the model's."""
     both_ways: bool = False
     """Read each row of the network in both directions; without it from src to dst, as written."""
     draw_network: bool = False
     """Draw contacts at random for a folder that has agents and no network."""
-    r: str | None = None
-    """First guess of R, one a week, such as 4,4,3; the last one goes on."""
-    mortality: float | None = None
-    """First guess of the mortality, 0 to 1; without deaths it stays."""
-    estimator: str = "auto"
-    """How the gradient through random events is estimated."""
     plot: str | None = None
     """Draw the fit: --plot alone here and as a page, --plot FILE.html or FILE.png there."""
     out: Path | None = None
-    """Write the fitted and observed curves here, a row a day, as .csv or .parquet."""
+    """Write the fitted and observed curves here, a row a step, as .csv or .parquet."""
     json: bool = False
     """Print the fit as JSON instead of the report."""
     save: Path | None = None
@@ -69,51 +60,29 @@ class Options(CalibrationSettings):
 
 def run(arguments: list[str]) -> int:
     """Run the verb; returns the exit code."""
-    options = parse(Options, with_plot_value(arguments, MODELS), "calibrate")
+    arguments = with_plot_value(arguments)
+    target = resolve_model(target_in(arguments, Options, DEFAULT_MODEL))
+    calibration = calibration_of(target.spec)
+    parts = {"model_settings": target.spec.settings, "fit_settings": calibration.settings}
+    options: Any = parse(with_settings(Options, parts), arguments, "calibrate")
     console, errors = consoles(options.json)
-    names = [field.name for field in dataclasses.fields(CalibrationSettings)]
-    settings = CalibrationSettings(**{name: getattr(options, name) for name in names})
-    if settings.estimator != "auto":
-        estimator(settings.estimator)
-    cases = read_cases(options.target)
-    scenario = Scenario(
-        model=options.model,
-        population=options.population,
-        both_ways=options.both_ways,
-        draw_network=options.draw_network,
-        steps=len(cases.infected),
-        replicates=None,
-        seed=options.seed,
-        device="cpu",
-        r=scenarios.rates(options.r),
-        mortality=options.mortality,
-    )
-    weeks = math.ceil(len(cases.infected) / _DAYS_PER_RATE)
-    if scenario.r is not None and len(scenario.r) > weeks:
-        raise SettingError(
-            f"--r: {len(scenario.r)} weeks, but the {len(cases.infected)} observed days are in "
-            f"{weeks}; give at most so many"
-        )
     check_place("--out", options.out, (".csv", ".parquet"))
     check_place("--save", options.save)
-    scenarios.check_plot(options.plot)
-    data = scenarios.load_population(scenario, errors)
-    if sum(cases.infected) > data.size:
-        raise SettingError(
-            f"--target: {options.target}: {sum(cases.infected):,.0f} infections among the "
-            f"{data.size:,} agents of {data.name}; take a larger --population, or scale the counts"
-        )
-    facts = {
-        "model": scenario.model,
-        "population": data.name,
-        "agents": data.size,
-        "contacts": data.num_edges,
-        "replicates": settings.interval_replicates,
-        "device": "cpu",
-    }
-    with scenarios.ready(scenario, data) as runner:
-        facts["infected_at_start"] = scenarios.infected_at_start(runner)
-        result, error = _fit(runner, cases, settings, errors, scenario, facts)
+    check_plot(options.plot)
+    observed = read_observations(options.target, calibration.observed, calibration.fewest_steps)
+    calibration.check(options.fit_settings, options.model_settings, observed)
+    scenario = Scenario(
+        spec=target.spec,
+        settings=options.model_settings,
+        population=target.population_or(options.population),
+        steps=len(next(iter(observed.values()))),
+        seed=options.fit_settings.seed,
+        device="cpu",
+        both_ways=options.both_ways,
+        draw_network=options.draw_network,
+    )
+    result, error = _calibrate(scenario, observed, options.fit_settings, errors)
+    names = {column.output: column.table for column in calibration.observed}
 
     def show() -> None:
         found = fitted(result)
@@ -121,100 +90,27 @@ def run(arguments: list[str]) -> int:
             print_json(found)
         else:
             print_calibrate(console, found, result, charts=options.plot is not None)
-        if not found.daily:
+        if not found.by_step:
             return  # cut short: there are no curves to draw or to write
         if options.plot is not None:
-            picture = scenarios.write_plot(options.plot, result, found.daily)
-            scenarios.say_written(errors, picture)
+            say_written(errors, write_plot(options.plot, result, found.by_step))
         if options.out is not None:
-            write_table(_table(result), options.out, "--out")
-            scenarios.say_written(errors, options.out)
+            write_table(table_of(result, names), options.out, "--out")
+            say_written(errors, options.out)
 
-    return finish(errors, result, error, options.save, show, enough=len(result.arrays["loss"]) > 0)
+    return finish(errors, result, error, options.save, show)
 
 
-def _fit(
-    runner: "Runner",
-    cases: Cases,
-    settings: CalibrationSettings,
-    errors: Console,
-    scenario: Scenario,
-    facts: dict[str, Any],
+def _calibrate(
+    scenario: Scenario, observed: Mapping[str, np.ndarray[Any, Any]], settings: Any, errors: Console
 ) -> tuple[Run, BaseException | None]:
-    """Fit with a bar that shows the loss; returns what was fitted and what cut it short."""
-    parameters = {name: value.detach().numpy() for name, value in runner.named_parameters()}
-    rate = next(v for name, v in parameters.items() if name.endswith(_R_PATH)).reshape(-1)
-    mortality = float(next(v for n, v in parameters.items() if n.endswith(_M_PATH)).reshape(()))
-    weeks = math.ceil(len(cases.infected) / _DAYS_PER_RATE)
-    rate = np.array([rate[min(week, len(rate) - 1)] for week in range(weeks)], np.float64)
-    deaths = None if cases.deaths is None else np.array(cases.deaths)
-    history: list[Iteration] = []
-    fit: Calibration | None = None
-    error: BaseException | None = None
-    columns = (
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:.0f} of {task.total:.0f} iterations, loss {task.fields[loss]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        task = bar.add_task(f"fit {scenario.model}", total=settings.iterations, loss="…")
-
-        def on_iteration(number: int, iteration: Iteration) -> None:
-            history.append(iteration)
-            bar.update(task, completed=number + 1, loss=f"{iteration.loss:.4g}")
-
-        begin = bar.get_time()
-        try:
-            observed = Observed(np.array(cases.infected), deaths)
-            fit = calibrate(runner, observed, settings, on_iteration)
-        except (Exception, KeyboardInterrupt) as raised:
-            error = raised
-        facts["seconds"] = bar.get_time() - begin
-    best = fit or (history[-1] if history else None)
-    facts |= {
-        "mortality": best.mortality if best else mortality,
-        "mortality_first": mortality,
-        "mortality_interval": None
-        if fit is None or fit.mortality_interval is None
-        else fit.mortality_interval.tolist(),
-        "notes": list(fit.notes) if fit else [],
-    }
-    arrays = {
-        "loss": np.array([each.loss for each in history]),
-        "rate": best.rate if best else rate,
-        "rate_first": rate,
-        "rate_interval": fit.rate_interval if fit else np.full((weeks, 2), np.nan),
-        "observed_infected": np.array(cases.infected),
-    }
-    if deaths is not None:
-        arrays["observed_deaths"] = deaths
-    if fit is not None:
-        arrays |= {"infected": _rows(fit.infected), "deaths": _rows(fit.deaths)}
-    return (
-        Run(
-            verb="calibrate",
-            target=f"{scenario.model}:{facts['population']}",
-            settings=dataclasses.asdict(settings) | {"population": scenario.population},
-            facts=facts,
-            arrays=arrays,
-            complete=error is None,
-        ),
-        error,
-    )
-
-
-def _rows(band: Band) -> np.ndarray[Any, Any]:
-    return np.stack([band.mean, band.low, band.high])
-
-
-def _table(run: Run) -> dict[str, np.ndarray]:
-    """One row for each day."""
-    arrays = run.arrays
-    table = {"day": np.arange(len(arrays["observed_infected"]))}
-    for key in ("infected", "deaths"):
-        if f"observed_{key}" in arrays:
-            table[f"observed_{key}"] = arrays[f"observed_{key}"]
-        for name, row in zip(("mean", "low", "high"), arrays[key], strict=True):
-            table[f"{key}_{name}"] = row
-    return table
+    """Fit behind a progress bar that shows the loss."""
+    shown = errors.is_terminal
+    with Progress(*_COLUMNS, console=errors, transient=True, disable=not shown) as bar:
+        task = bar.add_task(f"fit {scenario.spec.name}", total=settings.iterations, loss="…")
+        return calibrate(
+            scenario,
+            observed,
+            settings,
+            lambda done, loss: bar.update(task, completed=done, loss=f"{loss:.4g}"),
+        )

@@ -1,4 +1,4 @@
-"""The end of a verb that measured: the report, the saved run, then what cut it short."""
+"""The end of a verb that measured: the report, the saved run, then the error that cut it short."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +8,7 @@ from rich.console import Console
 from hotloop.cli.output import say_saved
 from hotloop.errors import RunError
 from hotloop.loop.run import Run
+from hotloop.report.kinds import kind_of
 
 
 def finish(
@@ -16,14 +17,12 @@ def finish(
     error: BaseException | None,
     save: Path | None,
     show: Callable[[], None],
-    *,
-    enough: bool = True,
 ) -> int:
-    """Show the report, save the run, then raise what cut it short, if something did.
+    """Show the report, save the run, then raise the error that cut it short, if there is one.
 
-    enough: whether a run that was cut short has anything in it worth showing and saving.
+    Without any samples, such a run is neither shown nor saved.
     """
-    if error is not None and not enough:
+    if error is not None and not kind_of(run).has_samples(run):
         raise error
     problem: BaseException | None = None
     try:

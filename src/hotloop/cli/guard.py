@@ -1,4 +1,4 @@
-"""What stands around every verb: errors as one clear message, and nothing left behind."""
+"""The frame of every verb: errors become one clear message, and no process is left behind."""
 
 import atexit
 import contextlib
@@ -15,7 +15,7 @@ from types import FrameType
 import psutil
 
 from hotloop.errors import HotloopError, SettingError
-from hotloop.loop.board import leave_inherited_board
+from hotloop.loop.control import leave_inherited_control
 
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
@@ -23,7 +23,7 @@ _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 def guarded(verb: Callable[[], int]) -> int:
     """Run a verb; turn what it raises into a message and an exit code; end child processes."""
-    leave_inherited_board()
+    leave_inherited_control()
     show_log()
     signal.signal(signal.SIGTERM, _as_interrupt)
     try:
@@ -35,7 +35,7 @@ def guarded(verb: Callable[[], int]) -> int:
         print(f"hotloop: {error}", file=sys.stderr)
         return WRONG_USAGE if isinstance(error, SettingError) else FAILED
     except BrokenPipeError:
-        # Whoever read our output has gone; do not let the interpreter fail on its last flush.
+        # The reader of our output is gone; without this the interpreter's last flush fails.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
@@ -64,7 +64,7 @@ class _ToStandardError(logging.Handler):
 
 
 def print_foreign_error(error: Exception) -> None:
-    """An error from the user's code: its type, message, notes, and where in that code."""
+    """Print an error of the user's code: its type, message, notes, and where in that code."""
     everything = traceback.extract_tb(error.__traceback__)
     frames = [f for f in everything if not f.filename.startswith((_PACKAGE, "<frozen"))]
     # Where none of the frames is the user's, the fault is ours, and so are the frames to show.
@@ -74,7 +74,7 @@ def print_foreign_error(error: Exception) -> None:
     for note in getattr(error, "__notes__", []):
         print(f"  {note}", file=sys.stderr)
     print("".join(traceback.format_list(frames)), end="", file=sys.stderr)
-    if error.__cause__ is not None:  # a worker's traceback comes home as the cause
+    if error.__cause__ is not None:  # a worker's traceback is the cause
         print(f"caused by {type(error.__cause__).__name__}: {error.__cause__}", file=sys.stderr)
 
 
@@ -117,7 +117,7 @@ def _as_interrupt(_signal: int, _frame: FrameType | None) -> None:
 
 
 def _forget_in_child() -> None:
-    """A forked worker that is ended by a signal shall end, not raise in the middle of our code."""
+    """Let a signal end a forked worker, in place of an exception in the middle of our code."""
     if signal.getsignal(signal.SIGTERM) is _as_interrupt:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 

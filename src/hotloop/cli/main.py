@@ -8,8 +8,8 @@ VERBS = {
     "benchmark": "how fast is it, and where does the time go?",
     "simplify": "how fast could it be, and what holds it back?",
     "train": "train a learner of hotloop's own, such as ppo:CartPole-v1",
-    "simulate": "how does a disease spread through a population, and how sure is that?",
-    "calibrate": "which parameters make a simulation meet the counts of each day?",
+    "simulate": "what becomes of a model, and how far do its runs differ?",
+    "calibrate": "which parameters of a model meet what was observed in each step?",
     "report": "draw saved runs again, in the terminal or as a page",
     "doctor": "what can this machine measure?",
 }
@@ -23,10 +23,11 @@ How fast your training loop is, how fast it could be, and what holds it back.
 {verbs}
 
 A TARGET is one of
-  ppo:CartPole-v1     a loop of hotloop's own, on any Gymnasium environment
-  covid:astoria       a simulation of hotloop's own, on any population
+{built_in}
   file.py:function    a function of yours that returns a hotloop.Loop
-  module:function     the same, importable
+  file.py:MODEL       a model of yours, a hotloop.sim.Model or ModelSpec
+  module:NAME         either of them, importable
+  model.yaml          a model of yours as a file
   script.py           a script of yours, as it stands (arguments after --)
 
 hotloop VERB --help shows a verb's options.
@@ -47,10 +48,9 @@ def main(arguments: list[str] | None = None) -> int:
         print(version("hotloop"))
         return 0
     if verb not in VERBS:
-        from difflib import get_close_matches
+        from hotloop.errors import did_you_mean
 
-        near = get_close_matches(verb, VERBS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
+        hint = did_you_mean(verb, VERBS) or "."
         print(f"hotloop: no verb {verb!r}{hint} It knows: {', '.join(VERBS)}", file=sys.stderr)
         return 2
     if verb in NEED_TORCH and importlib.util.find_spec("torch") is None:
@@ -64,8 +64,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 def usage() -> str:
     """The text of `hotloop --help`."""
+    from hotloop.built_in import BUILT_IN
+
     lines = "\n".join(f"  {verb:<10} {what}" for verb, what in VERBS.items())
-    return USAGE.format(verbs=lines)
+    entries = (f"  {each.example:<19} {each.about}" for each in BUILT_IN.values())
+    return USAGE.format(verbs=lines, built_in="\n".join(entries))
 
 
 if __name__ == "__main__":

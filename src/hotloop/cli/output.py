@@ -1,4 +1,4 @@
-"""Where the verbs write: reports to standard output, everything in passing to standard error."""
+"""The verbs' output: reports to standard output, progress and messages to standard error."""
 
 import contextlib
 import json
@@ -11,6 +11,7 @@ import tyro
 from rich.console import Console
 
 from hotloop.loop.run import Run
+from hotloop.report.kinds import kind_of
 from hotloop.results.result import WIDTH, plain
 
 T = TypeVar("T")
@@ -27,7 +28,7 @@ def consoles(json_only: bool = False) -> tuple[Console, Console]:
 
 
 def parse(options: type[T], arguments: list[str], verb: str) -> T:
-    """A verb's options, from its dataclass; wrong usage ends with exit code 2."""
+    """Parse a verb's options into its dataclass; wrong usage exits with code 2."""
     return tyro.cli(
         options,
         args=arguments,
@@ -37,35 +38,40 @@ def parse(options: type[T], arguments: list[str], verb: str) -> T:
 
 
 def print_json(value: Any) -> None:
-    """A dataclass as JSON; an unknown number is null beside `unknown`, the reason."""
+    """Print a dataclass as JSON; an unknown number is null beside `unknown`, the reason."""
     json.dump(plain(value), sys.stdout, indent=2)
     print()
 
 
-def content(run: Run) -> dict[str, Any]:
-    """The facts and samples of a run of which nothing more is worked out."""
-    return run.facts | {name: array.tolist() for name, array in run.arrays.items()}
+def show_run(out: Console, run: Run, *, json: bool) -> None:
+    """Print the report of a run, or its figures as JSON."""
+    kind = kind_of(run)
+    summary = kind.summarize(run)
+    if json:
+        print_json(kind.json(summary, run))
+    else:
+        kind.print(out, summary, run)
 
 
 def say_saved(errors: Console, path: Path, complete: bool) -> None:
-    """Name the run's file as the command that draws it again."""
+    """Print the command that draws the saved run again."""
     what = "run saved" if complete else "partial run saved"
     command = f"hotloop report {shlex.quote(str(path))}"
     errors.print(f"{what}: {command}", style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
 def quiet(json_only: bool) -> contextlib.AbstractContextManager[object]:
-    """Sends what the user's code prints to standard error where standard output is JSON."""
+    """Redirect prints of the user's code to standard error if standard output is for JSON."""
     return contextlib.redirect_stdout(sys.stderr) if json_only else contextlib.nullcontext()
 
 
 def given(option: str, arguments: list[str]) -> bool:
-    """Whether an option was said, as `--option value` or `--option=value`."""
+    """Whether an option was given, as `--option value` or `--option=value`."""
     return any(argument.split("=")[0] == option for argument in arguments)
 
 
 def split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Our own arguments, and those after `--`, which belong to the user's script."""
+    """Split off the arguments after `--`, which belong to the user's script."""
     if "--" not in arguments:
         return arguments, []
     at = arguments.index("--")

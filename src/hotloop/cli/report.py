@@ -1,20 +1,17 @@
 """`hotloop report RUN …`: draw saved runs again."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tyro
+from rich.console import Console
 
-from hotloop.benchmark.backends import compare_backends
-from hotloop.benchmark.summary import summarize
-from hotloop.cli.output import consoles, content, parse, print_json
+from hotloop.cli.output import consoles, parse, print_json
 from hotloop.loop.run import Run
-from hotloop.report.console import print_backends, print_compared, print_train
-from hotloop.report.console_curves import print_calibrate, print_simulate
-from hotloop.report.curves import fitted, simulated
-from hotloop.results.benchmark import BenchmarkResult
+from hotloop.report.kinds import KINDS, kind_of
 from hotloop.results.saved import open_run
-from hotloop.results.simplify import SimplifyResult
 
 
 @dataclass(frozen=True)
@@ -43,38 +40,20 @@ def run(arguments: list[str]) -> int:
         path = write_html(runs, options.html)
         console.print(f"report written: {path.resolve()}", highlight=False, soft_wrap=True)
         return 0
+    found = [(saved, kind_of(saved).summarize(saved)) for saved in runs]
     if options.json:
-        contents = [_content(saved) for saved in runs]
+        contents = [kind_of(saved).json(summary, saved) for saved, summary in found]
         print_json(contents[0] if len(contents) == 1 else contents)
-        return 0
-    for saved in runs:
-        if saved.verb == "benchmark":
-            BenchmarkResult(saved).print_to(console)
-        elif saved.verb == "simplify":
-            SimplifyResult(saved).print_to(console)
-        elif saved.verb == "backends":
-            print_backends(console, compare_backends(saved), saved)
-        elif saved.verb == "simulate":
-            print_simulate(console, simulated(saved), saved, charts=True)
-        elif saved.verb == "calibrate":
-            print_calibrate(console, fitted(saved), saved, charts=True)
-        else:
-            print_train(console, saved)
-    benchmarks = [(saved, summarize(saved)) for saved in runs if saved.verb == "benchmark"]
-    if len(benchmarks) > 1 and not options.json:
-        print_compared(console, benchmarks)
+    else:
+        _print(console, found)
     return 0
 
 
-def _content(saved: Run) -> object:
-    if saved.verb == "benchmark":
-        return BenchmarkResult(saved).to_dict()
-    if saved.verb == "simplify":
-        return SimplifyResult(saved).to_dict()
-    if saved.verb == "backends":
-        return compare_backends(saved)
-    if saved.verb == "simulate":
-        return simulated(saved)
-    if saved.verb == "calibrate":
-        return fitted(saved)
-    return content(saved)
+def _print(console: Console, found: Sequence[tuple[Run, Any]]) -> None:
+    """Print each run, then the comparison of those of one kind."""
+    for saved, summary in found:
+        kind_of(saved).print(console, summary, saved)
+    for verb, kind in KINDS.items():
+        of_kind = [each for each in found if each[0].verb == verb]
+        if kind.comparison is not None and len(of_kind) > 1:
+            kind.comparison.print(console, of_kind)

@@ -11,8 +11,8 @@ from rich.markup import escape
 from hotloop.cli.finish import finish
 from hotloop.cli.output import consoles, parse, print_json, quiet, say_saved, split_arguments
 from hotloop.errors import RefusedError
-from hotloop.loop.board import process_board
-from hotloop.report.console import print_level
+from hotloop.loop.control import process_control
+from hotloop.report.deepen import print_level
 from hotloop.report.live import LiveView
 from hotloop.results.result import View
 from hotloop.results.simplify import measure_simplify, run_experiment, simplify_run
@@ -70,7 +70,7 @@ def run(arguments: list[str]) -> int:
         if result.verdict.refused is not None:
             refused.append(result.verdict.refused)
 
-    code = finish(errors, result.run, ending.error, options.save, show, enough=result.enough)
+    code = finish(errors, result.run, ending.error, options.save, show)
     if refused:
         raise RefusedError(f"no verdict: {refused[0]}")
     return code
@@ -85,7 +85,7 @@ def _look_inside(
     view: View,
 ) -> int:
     """Show and save every level that was measured, each a run of its own."""
-    deepening = Deepening(process_board(), options.settings, stage, options.target)
+    deepening = Deepening(process_control(), options.settings, stage, options.target)
     with quiet(options.json):
         outcome = run_experiment(
             options.target,

@@ -1,7 +1,8 @@
-"""`hotloop train ppo:ENV`: train a learner until a greedy evaluation proves it, or time is up."""
+"""`hotloop train ppo:ENV`: train until two greedy evaluations pass, or the env steps are used."""
 
 import dataclasses
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +10,11 @@ import tyro
 from rich.progress import BarColumn, Progress, TextColumn
 
 from hotloop.cli.finish import finish
-from hotloop.cli.output import consoles, content, parse, print_json
+from hotloop.cli.output import consoles, parse, show_run
 from hotloop.errors import TargetError
 from hotloop.learn.ppo import PPOSettings, train
 from hotloop.learn.training import Point, Training
 from hotloop.loop.run import Run
-from hotloop.report.console import print_train
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Options(PPOSettings):
     """Train PPO until 20 greedy fixed-seed episodes reach the env's threshold twice in a row."""
 
     target: tyro.conf.Positional[str] = "ppo:CartPole-v1"
-    """ppo:ENV, with the id of any Gymnasium environment."""
+    """ppo:ENV, with the id of any Gymnasium env, also "module:id"."""
     env_id: tyro.conf.Suppress[str] = ""
     json: bool = False
     """Print the learning curve as JSON instead of the report."""
@@ -31,7 +31,11 @@ class Options(PPOSettings):
 
 
 def run(arguments: list[str]) -> int:
-    """Run the verb; returns the exit code."""
+    """Run the verb; returns the exit code.
+
+    Raises: TargetError and SettingError for what does not fit; what the env raises. The envs are
+    closed then, and after an interrupt.
+    """
     options = parse(Options, arguments, "train")
     console, errors = consoles(options.json)
     learner, colon, env_id = options.target.partition(":")
@@ -41,6 +45,8 @@ def run(arguments: list[str]) -> int:
     settings = PPOSettings(
         **{name: getattr(options, name) for name in names if name != "env_id"}, env_id=env_id
     )
+    # As for `module:function`: "module:id" finds modules of the folder that the user is in.
+    sys.path.insert(0, str(Path.cwd()))
     points: list[Point] = []
     interrupted: KeyboardInterrupt | None = None
     columns = (
@@ -60,20 +66,17 @@ def run(arguments: list[str]) -> int:
             result = train(settings, on_iteration=on_iteration)
         except KeyboardInterrupt as interrupt:
             interrupted = interrupt
-            result = _curve_so_far(points)
+            result = _partial_training(points)
     saved = _run(options.target, settings, result, complete=interrupted is None)
 
     def show() -> None:
-        if options.json:
-            print_json(content(saved))
-        else:
-            print_train(console, saved)
+        show_run(console, saved, json=options.json)
 
     return finish(errors, saved, interrupted, options.save, show)
 
 
-def _curve_so_far(points: list[Point]) -> Training:
-    """What an interrupted training had shown: the iterations at which the greedy return changed."""
+def _partial_training(points: list[Point]) -> Training:
+    """Return an interrupted training: a greedy return that changed was a new evaluation."""
     evaluated = [
         point
         for before, point in zip([None, *points], points, strict=False)

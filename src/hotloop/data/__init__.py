@@ -1,4 +1,4 @@
-"""What engines hand to learners: trees of arrays, fragments, and the memory that they lie in."""
+"""Data between engines and learners: trees of arrays, fragments, and their shared memory."""
 
 from hotloop.data.fragment import Fragment, FragmentSpec
 from hotloop.data.layout import Layout, Tree, leaves, tree_map

@@ -1,9 +1,10 @@
 """A fragment: T steps of B envs as one block of memory, time first.
 
-One block, so that it can lie in memory that processes share and travel as one buffer; allocated
-once and written over. Observations have T + 1 rows, so that time is shifted by a view: step t
-goes from row t to row t + 1. Where an episode ended in between, row t + 1 may already be the next
-one's first observation; where it truly arrived stands in the endings, one record for each.
+One block, so that it can be shared between processes and sent as one buffer; allocated once and
+written over. Observations have T + 1 rows, so that time is shifted by a view: step t goes from
+row t to row t + 1. Where an episode ended in step t, row t + 1 may already be the next one's first
+observation; the last one is then in the endings, one record an episode. One file, for the spec, the
+views and the rows written follow from one layout of the block.
 """
 
 from collections.abc import Mapping
@@ -27,12 +28,12 @@ _ALL = slice(None)
 _INT, _FLAG = Layout(np.dtype(np.int64), ()), Layout(np.dtype(np.bool_), ())
 _INDEX = Layout(np.dtype(np.int32), ())
 _REWARD = Layout(np.dtype(np.float64), ())
-_ENDINGS, _FRAMES = 0, 1  # places in `counts`
+_ENDINGS, _FRAMES = 0, 1  # indices of `counts`
 
 
 @dataclass(frozen=True)
 class FragmentSpec:
-    """What a fragment holds: everything that its memory depends on."""
+    """The contents of a fragment: everything that its memory depends on."""
 
     steps: int
     """T, steps of every env."""
@@ -41,11 +42,11 @@ class FragmentSpec:
     obs: Layout
     """One observation."""
     action: Layout
-    """One action, as the policy put it out."""
+    """One action, as the policy gave it."""
     reward: Layout = _REWARD
     """One reward; of shape (K,) where it is a vector."""
     extras: tuple[tuple[str, Layout], ...] = ()
-    """What else the policy puts out for each env: log-probabilities, values, states."""
+    """Further outputs of the policy for each env: log-probabilities, values, states."""
     final_in_rows: bool = False
     """Whether row t + 1 of the observations is where an episode that ended in step t arrived: so
     with envs that are reset by their next step. Else final observations are stored apart."""
@@ -151,7 +152,7 @@ class Fragment:
         self.action: Tree = parts["action"]
         self.extras: dict[str, Array] = {name: parts[f"extras.{name}"] for name, _ in spec.extras}
         self._rows: Tree = parts["rows"]
-        # A buffer that has travelled ends after the endings there are.
+        # A buffer that was sent ends after the endings in use.
         room = (len(self._block) - at) // spec.ending.itemsize
         self._endings = np.ndarray(
             min(room, spec.steps * spec.envs), spec.ending, self._block.data, at
@@ -171,9 +172,9 @@ class Fragment:
 
     @classmethod
     def in_buffer(cls, buffer: Any, spec: FragmentSpec) -> "Fragment":
-        """A fragment in someone else's memory, `spec.nbytes` of it, with what it holds.
+        """A fragment in a given buffer of `spec.nbytes`, with its contents.
 
-        Values without a fixed shape (Text, Graph, ...) do not lie in it; see `objects`.
+        Values without a fixed shape (Text, Graph, ...) are not in it; see `objects`.
         Raises: ShapeError for a buffer that is too small.
         """
         return cls(spec, buffer)
@@ -191,11 +192,11 @@ class Fragment:
 
     @property
     def last_obs(self) -> Tree:
-        """Tree of (B, ...): where every env stands after the cut, to bootstrap from."""
+        """Tree of (B, ...): the observations after the last step, to bootstrap from."""
         return self._row(self.spec.steps)
 
     def next_obs(self, t: int) -> Tree:
-        """Tree of (B, ...): where step t truly arrived, also where an episode ended."""
+        """Tree of (B, ...): the observations after step t, the last one where an episode ended."""
         row, here = self._row(t + 1), np.flatnonzero(self.final_t == t)
         if self.spec.final_in_rows or not len(here):
             return row
@@ -225,7 +226,7 @@ class Fragment:
 
     @property
     def final_obs(self) -> Tree:
-        """Tree of (F, ...): the observations at which the episodes of `endings` arrived."""
+        """Tree of (F, ...): the last observations of the episodes of `endings`."""
         return self._final_obs(np.arange(len(self.endings)))
 
     @property
@@ -240,7 +241,7 @@ class Fragment:
 
     @property
     def episodes(self) -> int:
-        """Whole episodes that ended inside; those lost with a worker are none."""
+        """Whole episodes that ended inside, without those lost with a worker."""
         return len(self.endings) - int(np.count_nonzero(self.endings["lost"]))
 
     @property
@@ -250,7 +251,7 @@ class Fragment:
 
     @property
     def env_steps(self) -> int:
-        """Steps that envs made; a reset is none, nor is what was lost with a worker."""
+        """Steps that envs made, without resets and without steps lost with a worker."""
         return self.transitions
 
     @property
@@ -265,7 +266,7 @@ class Fragment:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that hold something: what travels. `spec.nbytes` is what has to be allocated."""
+        """Bytes in use, which are sent. `spec.nbytes` is what has to be allocated."""
         spec, counts = self.spec, self._counts
         if self._pool is not None:
             return spec._frames_at + int(counts[_FRAMES]) * spec.frame_nbytes
@@ -299,7 +300,7 @@ class Fragment:
     ) -> None:
         """Step t of all envs, or of those in `columns`, each part of shape (b, ...).
 
-        next_obs: what the env handed out, row t + 1. started: (b,), whose next_obs begins an
+        next_obs: what the env returned, row t + 1. started: (b,), whose next_obs begins an
         episode; needed only where frames are stacked, and taken from the flags if not given.
         Raises: TargetError for a stack of frames that does not continue the one before it.
         """
@@ -323,7 +324,7 @@ class Fragment:
     def end(self, t: int, b: int, final_obs: Any = None, *, lost: bool = False) -> None:
         """Note that column b's episode ended in step t, at `final_obs`, one observation.
 
-        lost: it did not end by itself; its env was taken along by a worker.
+        lost: it did not end by itself; its worker died.
         """
         n = int(self._counts[_ENDINGS])
         record = self._endings[n]
@@ -347,33 +348,39 @@ class Fragment:
         running_return (B,) or (B, K), running_length (B,): of the episodes under way before the
         first step; afterwards of those under way after the last.
         """
-        steps, envs = self.terminated.shape
-        earned = np.where(self.valid.reshape(steps, envs, *[1] * self.reward[0, 0].ndim), 1, 0)
-        earned = (earned * self.reward).astype(np.float64)
-        earned[0] += running_return
-        lived = self.valid.astype(np.int64)
-        lived[0] += running_length
-        ended = self.terminated | self.truncated
-        # Column after column, cut behind each ending and at each column's start.
-        last = ended.T.reshape(-1).copy()
+        steps = self.spec.steps
+        # Env after env: (B x T, ...), so that an episode is one stretch.
+        earned = np.swapaxes(self.reward, 0, 1).astype(np.float64, order="C")
+        lived = np.ones(earned.shape[:2], np.int64)
+        if not self.valid.all():
+            lived[:] = self.valid.T
+            earned *= lived.reshape(*lived.shape, *[1] * (earned.ndim - 2))
+        earned[:, 0] += running_return
+        lived[:, 0] += running_length
+        ended = (self.terminated | self.truncated).T.ravel()
+        # Cut behind each ending, and where the steps of an env end.
+        last = ended.copy()
         last[steps - 1 :: steps] = True
-        starts = np.concatenate(([0], np.flatnonzero(last)[:-1] + 1))
-        returns = np.add.reduceat(_columns(earned), starts)
-        lengths = np.add.reduceat(_columns(lived), starts)
-        over = _columns(ended)[np.flatnonzero(last)]
+        cuts = np.flatnonzero(last)
+        starts = np.zeros_like(cuts)
+        starts[1:] = cuts[:-1] + 1
+        returns = np.add.reduceat(earned.reshape(-1, *earned.shape[2:]), starts)
+        lengths = np.add.reduceat(lived.ravel(), starts)
+        over = ended[cuts]
         endings = self.endings
-        order = np.lexsort((endings["t"], endings["b"]))
-        endings["return"][order], endings["length"][order] = returns[over], lengths[over]
-        going = np.flatnonzero(last) % steps == steps - 1
+        if len(endings):
+            order = np.lexsort((endings["t"], endings["b"]))
+            endings["return"][order], endings["length"][order] = returns[over], lengths[over]
+        going = cuts % steps == steps - 1
         alive = ~over[going]
         running_return[:] = (returns[going].T * alive).T
         running_length[:] = lengths[going] * alive
 
-    # --- travelling ----------------------------------------------------------------------------
+    # --- copying and sending -------------------------------------------------------------------
 
     @property
     def objects(self) -> list[Array]:
-        """Arrays of values without a fixed shape, which lie outside of the block."""
+        """Arrays of values without a fixed shape, which are outside of the block."""
         trees = (self._rows, self.action, *self.extras.values())
         found = [leaf for tree in trees for leaf in leaves(tree) if leaf.dtype.hasobject]
         return found + list(self._final_objects.values())
@@ -393,15 +400,15 @@ class Fragment:
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         """One buffer, out of band where the pickle's reader allows it: then nothing is copied."""
         used = self._block[: self.nbytes]
-        carried = PickleBuffer(used.data) if int(protocol) >= 5 else used.tobytes()
-        return _unpickled, (self.spec, carried, self.objects)
+        content = PickleBuffer(used.data) if int(protocol) >= 5 else used.tobytes()
+        return _unpickled, (self.spec, content, self.objects)
 
     def get_state(self) -> tuple[Array, list[Array]]:
-        """The content, for those who save state and put it back."""
+        """The content, to be restored by `set_state`."""
         return self._block[: self.nbytes].copy(), [array.copy() for array in self.objects]
 
     def set_state(self, state: tuple[Array, list[Array]]) -> None:
-        """Put back what `get_state` gave."""
+        """Restore the content from `get_state`."""
         if self._block.flags.writeable:  # else it has not changed either
             self._block[: len(state[0])] = state[0]
             self._rebuilt = None
@@ -447,14 +454,8 @@ class Fragment:
         return FramePool(frames, self._rows, self._counts[_FRAMES : _FRAMES + 1])
 
 
-def _unpickled(spec: FragmentSpec, carried: Any, objects: list[Array]) -> Fragment:
-    return Fragment.in_buffer(carried, spec).take_objects(objects)
-
-
-def _columns(array: Array) -> Array:
-    """(T, B, ...) to (B x T, ...)."""
-    swapped: Array = np.swapaxes(array, 0, 1)
-    return swapped.reshape(-1, *array.shape[2:])
+def _unpickled(spec: FragmentSpec, content: Any, objects: list[Array]) -> Fragment:
+    return Fragment.in_buffer(content, spec).take_objects(objects)
 
 
 def _assign(target: Tree, layout: Layout, row: int, columns: Any, value: Tree) -> None:

@@ -1,8 +1,8 @@
-"""Stacked frames without their copies: every frame of a fragment once, and who is made of which.
+"""Stacked frames without copies: every frame of a fragment once, and an index of the stacks.
 
 An observation that stacks the last k frames repeats all but its newest one from the step before.
-Here the frames lie in a pool, in the order in which they came, and an observation is k numbers.
-What is rebuilt is equal bit for bit, because a stack that does not continue the one before it is
+Here the frames are in a pool, in order of arrival, and an observation is k numbers. A rebuilt
+observation is equal bit for bit, because a stack that does not continue the one before it is
 refused instead of stored.
 """
 
@@ -35,7 +35,7 @@ def check_stackable(obs: Layout, frame_stack: int) -> None:
 def pool_rows(steps: int, envs: int, frame_stack: int) -> int:
     """Frames at most: a stack for each env, then a new frame, a final one and a new stack a step.
 
-    Memory that is not written to is not taken from the machine, so room for the worst is free.
+    Memory that is never written is never allocated by the system, so the worst case costs nothing.
     """
     return envs * frame_stack + steps * envs * (frame_stack + 1)
 
@@ -50,12 +50,12 @@ class FramePool:
         self.frames, self.index, self._used = frames, index, used
 
     def begin(self, obs: Array) -> None:
-        """Start anew, with the stacks (B, k, ...) that every env stands at."""
+        """Start anew, with the present stacks (B, k, ...) of all envs."""
         self._used[0] = 0
         self._add_stacks(0, np.arange(len(obs)), obs)
 
     def write(self, t: int, columns: Any, obs: Array, started: NDArray[np.bool_]) -> None:
-        """The stacks (b, k, ...) arrived at in step t; `started` (b,) begin a new episode.
+        """Write the stacks (b, k, ...) after step t; `started` (b,) begin a new episode.
 
         Raises: TargetError for a stack that does not continue the one before it.
         """
@@ -69,18 +69,18 @@ class FramePool:
         self._add_stacks(t + 1, envs[started], obs[started])
 
     def final(self, t: int, b: int, obs: Array) -> NDArray[np.int32]:
-        """The index (k,) of the stack at which env b truly arrived in step t.
+        """The index (k,) of the stack that env b ended with in step t.
 
         Raises: TargetError for a stack that does not continue the one before it.
         """
         here: NDArray[np.int32] = np.array(self.index[t, b])
         if np.array_equal(self.rebuilt(here), obs):
-            return here  # the step was never made: a worker took the env along
+            return here  # the step was never made: the worker died
         there: NDArray[np.int32] = self._continued(t, np.array([b]), np.asarray(obs)[None])[0]
         return there
 
     def rebuilt(self, index: NDArray[np.int32]) -> Array:
-        """The stacks that an index (..., k) stands for, (..., k, ...)."""
+        """The stacks (..., k, ...) of an index (..., k)."""
         stacks: Array = self.frames[index]
         return stacks
 

@@ -1,8 +1,8 @@
-"""From a Gymnasium space to arrays: what one value looks like, and room for many.
+"""The array layout of a Gymnasium space: of one value, and of batches of them.
 
 A tree is what Gymnasium batches a space into: an array for a space of fixed shape and type, a dict
 for `Dict`, a tuple for `Tuple`. A space without fixed shape (Text, Graph, Sequence, OneOf, one of
-your own) is an array of objects here; Gymnasium hands those out as a tuple, see `public`.
+your own) is an array of objects here; Gymnasium returns those as a tuple, see `public`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,7 @@ _ALIGNMENT_BYTES = 64  # a cache line: rows of two workers do not share one wher
 
 @dataclass(frozen=True)
 class Layout:
-    """What one value of a space looks like.
+    """Types and shapes of one value of a space.
 
     dtype and shape: of a leaf; object and () where the space has no fixed ones. children: of a
     Dict (with keys) or a Tuple (keys is None), in the space's order.
@@ -71,7 +71,7 @@ class Layout:
         )
 
     def nbytes(self, *prefix: int) -> int:
-        """What `in_buffer` needs of a buffer."""
+        """The bytes that `in_buffer` needs."""
         return sum(_padded(leaf, prefix) for leaf in self.leaves)
 
     def in_buffer(self, buffer: Any, offset: int, *prefix: int) -> Tree:
@@ -122,7 +122,7 @@ class Layout:
         }
 
     def arrays(self, batch: Tree) -> list[NDArray[Any]]:
-        """The leaves of a batch as Gymnasium hands it out: the inverse of `public`."""
+        """The leaves of a batch as Gymnasium returns it: the inverse of `public`."""
         if self.children is not None:
             keys: Sequence[Any] = self.keys or range(len(self.children))
             return [
@@ -138,7 +138,7 @@ class Layout:
         return [column]
 
     def public(self, tree: Tree) -> Tree:
-        """The tree as Gymnasium hands it out: arrays of objects become tuples."""
+        """The tree as Gymnasium returns it: arrays of objects become tuples."""
         if not self.has_objects:
             return tree
         arrays = iter(leaves(tree))

@@ -1,13 +1,15 @@
 """Vector envs: Gymnasium's contract, several envs stepped as one.
 
-The engines: `serial`, `process`, `ray`, each a `vector.VectorEnv`; `make` picks one. `synthetic`
-and `conformance` are for testing; `adapters` for those who use another library's faces.
+The backends are packages, `serial`, `process` and `ray`, each a `vector.VectorEnv`; `make` picks
+one. Test envs and the conformance kit are in `hotloop.testing`, other libraries' classes in
+`hotloop.integrations`.
 """
 
-from hotloop.envs.make import make_env, make_vec
-from hotloop.envs.process import ProcessVectorEnv
+from hotloop.envs.ids import make_env
+from hotloop.envs.make import make_vec
+from hotloop.envs.process.engine import ProcessVectorEnv
 from hotloop.envs.register import register
-from hotloop.envs.serial import SerialVectorEnv
+from hotloop.envs.serial.engine import SerialVectorEnv
 from hotloop.envs.vector import VectorEnv
 
 register()  # ids that Gymnasium knows once this package is imported

@@ -13,7 +13,7 @@ _DOUBLE = np.dtype(np.float64)
 
 
 class Given(list[Any]):
-    """Actions as they are, one an env, where no array holds them: nobody has checked them."""
+    """Actions as they are, one an env, where no array holds them; they are not checked."""
 
 
 class ActionCheck:

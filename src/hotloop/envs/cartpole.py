@@ -17,6 +17,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from hotloop.envs import cartpole_kernel
+from hotloop.envs.arguments import as_autoreset_mode, as_seeds, reset_rows
 from hotloop.envs.cartpole_kernel import (
     AHEAD,
     ANGLE,
@@ -34,7 +35,6 @@ from hotloop.envs.cartpole_kernel import (
     Ints,
     Obs,
 )
-from hotloop.envs.vector import as_autoreset_mode, as_seeds, envs_to_reset
 from hotloop.errors import SettingError, ShapeError, StateError, TargetError
 
 Step = tuple[Obs, Floats, Flags, Flags, dict[str, Any]]
@@ -108,11 +108,12 @@ class CartPoleVectorEnv(VectorEnv[Obs, Ints, NDArray[Any]]):
 
         An int seeds env i with `seed + i`, a sequence gives every env its own; None goes on with
         the random numbers that an env has. "low" and "high" bound this start in every component.
-        Raises: SettingError; StateError for a mask in the first reset; ValueError for a sequence
-        of another length.
+        Raises: SettingError for bounds; StateError for a mask in the first reset; TypeError,
+        ValueError for a mask or a sequence that does not fit.
         """
         low, high = _bounds(options)
-        chosen = envs_to_reset(options, self.num_envs, "cartpole")
+        rows = reset_rows(options, self.num_envs)
+        chosen = np.arange(self.num_envs) if rows is None else rows
         self._seed(seed, chosen)
         drawn = self._counts[DRAWN]
         start = low + (high - low) * self._starts[chosen, drawn[chosen]]

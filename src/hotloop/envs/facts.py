@@ -1,4 +1,4 @@
-"""What a vector env has to know of its envs, wherever they are, and that they are alike."""
+"""The facts that a vector env needs of its envs, in any process; and that all are alike."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from hotloop.errors import TargetError
 
 
 class Facts:
-    """What a vector env has to know of one of its envs, which may be in another process."""
+    """The facts of one env, which may be in another process."""
 
     def __init__(
         self,
@@ -35,13 +35,13 @@ class Facts:
         self.autoreset_mode = autoreset_mode
 
     def expect_mode(self, mode: AutoresetMode | None) -> None:
-        """Refuse an autoreset mode that was asked for and that vector envs carried do not have.
+        """Refuse an autoreset mode that was asked for and that composed vector envs do not have.
 
         Raises: TargetError.
         """
         if mode is not None and self.autoreset_mode != mode:
             raise TargetError(
-                f"vector env: autoreset_mode: expected {mode.value}, but the vector envs carried "
+                f"vector env: autoreset_mode: expected {mode.value}, but the vector envs "
                 f"have {self.autoreset_mode.value}; make them so, or leave it out"
             )
 

@@ -1,8 +1,8 @@
-"""Envs stepped one after the other: what a vector env in this process and every worker are made of.
+"""A group of envs stepped one after the other: the part that all backends share.
 
-Its speed lies in what it leaves out. The wrappers that only check are passed by once they have
-checked; the time limit of all envs is one comparison of arrays; results stay tuples until a whole
-column can become an array at once.
+It is fast by what it leaves out. Wrappers that only check are bypassed after the first step; the
+time limit of all envs is one comparison of arrays; results stay tuples until a whole column can
+become an array.
 """
 
 import operator
@@ -19,11 +19,11 @@ from hotloop.envs.limits import TimeLimits
 from hotloop.errors import TargetError
 
 AnyEnv = Env[Any, Any]
-EnvInfos = list[tuple[int, dict[str, Any]]]  # a row and what its env told, where it told something
+EnvInfos = list[tuple[int, dict[str, Any]]]  # a row with its info, if that is not empty
 
 
 class Results(NamedTuple):
-    """What a step or reset of n envs gave, column by column."""
+    """The results of a step or reset of n envs, column by column."""
 
     obs: Sequence[Any]  # n values of the observation space
     reward: Sequence[Any]
@@ -55,7 +55,7 @@ class EnvGroup:
                 error.add_note(f"while making env {first + i}")
                 self.close()
                 raise
-        self._no_reward: Any = 0.0  # of a step that was none
+        self._no_reward: Any = 0.0  # of a step that only resets
         if self._envs and (shape := reward_shape(self._envs[0])):
             self._no_reward = np.zeros(shape)
         self._steps: list[Callable[[Any], Any]] = [env.step for env in self._envs]
@@ -100,13 +100,13 @@ class EnvGroup:
             self._note(error, failed)
             raise
         obs: Sequence[Any]
-        obs, reward, ended, cut, told = zip(*outcomes, strict=True)
+        obs, reward, ended, cut, given = zip(*outcomes, strict=True)
         terminated, truncated = np.array(ended, np.bool_), np.array(cut, np.bool_)
         at_limit = self._limits.step_all()
         if self._waiting or self._unchecked:
             self._settle(self._waiting)
-            self._pass_by_checks(range(len(self._envs)))
-        infos: EnvInfos = [pair for pair in enumerate(told) if pair[1]] if any(told) else []
+            self._bypass_checks(range(len(self._envs)))
+        infos: EnvInfos = [pair for pair in enumerate(given) if pair[1]] if any(given) else []
         if at_limit is not None:
             truncated |= at_limit
         elif not any(ended) and not any(cut):
@@ -126,32 +126,32 @@ class EnvGroup:
             raise
         ended, cut = bool(ended), self._limits.step_one(row) or bool(cut)
         self._settle((row,))
-        self._pass_by_checks((row,))
+        self._bypass_checks((row,))
         infos: EnvInfos = [(0, info)] if info else []
         if ended or cut:
             obs = self._end(row, 0, obs, infos)
         return Results([obs], [reward], np.array([ended]), np.array([cut]), infos)
 
     def lose(self, row: int, last_obs: Any) -> None:
-        """Let the next step of an env report its episode truncated: a worker took it along."""
+        """Let the next step of an env report its episode truncated: its worker died."""
         lost = (last_obs, self._no_reward, False, True, {"worker_restarted": True})
         self._calls[row] = lambda _action: lost
         self._waiting.add(row)
 
     def await_reset(self, row: int) -> None:
-        """Let an env stand where its episode is over."""
+        """Let an env wait for the reset after its episode."""
         refuse_or_reset = self._reset if self._resets_next else self._refuse
         self._calls[row] = lambda _action: refuse_or_reset(row)
         self._waiting.add(row)
 
     @property
     def made(self) -> tuple[AnyEnv, ...]:
-        """The envs, to look at."""
+        """The envs, to be read only."""
         return tuple(self._envs)
 
     @property
     def envs(self) -> list[AnyEnv]:
-        """The envs as they were made; whoever has them may step them, so nothing is passed by."""
+        """The envs as they were made; their owner may step them, so no wrapper is bypassed."""
         self.write_back()
         self._unchecked = set()
         self._limits = TimeLimits(len(self._envs))
@@ -188,7 +188,7 @@ class EnvGroup:
         return [env.render() for env in self._envs]
 
     def close(self) -> None:
-        """Close every env; the first error comes up after all had their turn. Idempotent."""
+        """Close every env; the first error is raised after all were closed. Idempotent."""
         envs, self._envs = self._envs, []
         first: Exception | None = None
         for row, env in enumerate(envs):
@@ -207,7 +207,7 @@ class EnvGroup:
         return self.autoreset_mode == AutoresetMode.NEXT_STEP
 
     def _end(self, row: int, k: int, obs: Any, infos: EnvInfos) -> Any:
-        """End an episode as the mode says; returns the observation to hand out."""
+        """End an episode as the mode says; returns the observation of the step."""
         if self.autoreset_mode != AutoresetMode.SAME_STEP:
             self.await_reset(row)
             return obs
@@ -228,7 +228,7 @@ class EnvGroup:
 
     def _reset(self, row: int) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         obs, info = self._envs[row].reset()
-        self._limits.begin(row, -1)  # the step that this reset stands for is none of the episode
+        self._limits.begin(row, -1)  # this step resets: it does not count in the episode
         return obs, self._no_reward, False, False, info
 
     def _refuse(self, row: int) -> None:
@@ -244,29 +244,29 @@ class EnvGroup:
             self._calls[row] = self._steps[row]
         self._waiting -= settled
 
-    # --- passing by what only checks -----------------------------------------------------------
+    # --- bypassing wrappers that only check ------------------------------------------------------
 
-    def _pass_by_checks(self, rows: Iterable[int]) -> None:
-        """After its first step, call what is inside of an env's outermost checks and limit."""
+    def _bypass_checks(self, rows: Iterable[int]) -> None:
+        """After its first step, call the env inside of the outermost checks and limit."""
         for row in self._unchecked.intersection(rows):
             self._unchecked.discard(row)
             inner: Any = self._envs[row]
             limit: TimeLimit[Any, Any] | None = None
             while isinstance(inner, PassiveEnvChecker | OrderEnforcing | TimeLimit):
                 if type(inner) not in (PassiveEnvChecker, OrderEnforcing, TimeLimit):
-                    break  # somebody's own, which may do more
+                    break  # a subclass, which may do more
                 if isinstance(inner, TimeLimit):
                     if limit is not None:
                         break
                     limit = self._limit_wrappers[row] = inner
                     self._limits.limit(row, inner._max_episode_steps)
-                    # Its own count: somebody may have stepped the env by `call`.
+                    # Its own count: the env may have been stepped by `call`.
                     self._limits.begin(row, vars(inner)["_elapsed_steps"] or 0)
                 inner = inner.env
             self._steps[row] = self._calls[row] = inner.step
 
     def write_back(self) -> None:
-        """Let the wrappers passed by know the steps that they did not see."""
+        """Write the steps that the bypassed wrappers did not see into them."""
         for wrapper, elapsed in zip(
             self._limit_wrappers, self._limits.steps().tolist(), strict=True
         ):

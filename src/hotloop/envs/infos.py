@@ -26,10 +26,10 @@ _ALIGNED_BYTES = 16
 
 @dataclass(frozen=True)
 class Columns:
-    """Infos of `num_envs` neighbours as their vector env gave them.
+    """Infos of `num_envs` consecutive envs as their vector env gave them.
 
-    They stand for what each of its envs told, and stay columns on their way from a worker: four
-    keys of 64 envs take 0.05 ms there and back, and 1.4 as a dict for each env.
+    They stay columns on their way from a worker: four keys of 64 envs take 0.05 ms there and back,
+    and 1.4 ms as a dict for each env.
     """
 
     num_envs: int
@@ -37,7 +37,7 @@ class Columns:
 
     @classmethod
     def of(cls, infos: Infos, num_envs: int) -> "Columns":
-        """Those of a vector env. Raises: ShapeError for a column that has not one row per env."""
+        """The infos of a vector env. Raises: ShapeError for a column without one row an env."""
         _expect_columns(infos, num_envs)
         return cls(num_envs, infos)
 
@@ -76,8 +76,8 @@ def _unpickled(
     return Columns(num_envs, infos)
 
 
-# What rows told, in the order told: a row with its info, or the first row of a vector env with its
-# columns.
+# Infos in the order of their arrival: a row with its info, or the first row of a vector env with
+# its columns.
 AnyInfo = tuple[int, dict[str, Any] | Columns]
 AnyInfos = Sequence[AnyInfo]
 
@@ -161,7 +161,7 @@ def take_infos(infos: Infos, rows: NDArray[np.integer[Any]]) -> Infos:
 def concat_infos(parts: Sequence[tuple[int, Infos]]) -> Infos:
     """Infos of vector envs side by side, from (number of envs, infos) parts, in their order.
 
-    Equal to merging the infos of all the envs, as far as the parts still tell them: every key of
+    Equal to merging the infos of all the envs, as far as the parts still hold them: every key of
     the result has a mask, and one that no env has is left out.
     """
     total = sum(count for count, _ in parts)
@@ -285,7 +285,7 @@ def _empty(num_envs: int, key: str, first: Any) -> NDArray[Any]:
 
 
 def _columns(infos: Infos, num_envs: int | None) -> list[tuple[str, Any, Mask | None]]:
-    """Every key with its column and mask; a mask stands after its key, so it is never a key."""
+    """Every key with its column and mask; a mask follows its key, so it is never a key."""
     masks: set[str] = set()
     columns = []
     for key, column in infos.items():

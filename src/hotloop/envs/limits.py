@@ -1,7 +1,7 @@
-"""How many steps the episodes of a group of envs have, and when one is at its time limit.
+"""The steps of the episodes of a group of envs, and which are at their time limit.
 
-All step together nearly always, and nearly always none is at its limit: then a step of all is one
-addition and one comparison of plain numbers.
+Nearly always all envs step together and none is at its limit: then a step of all is one addition
+and one comparison of plain numbers.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ class TimeLimits:
     """Step counts of `num` envs, and their limits."""
 
     def __init__(self, num: int) -> None:
-        self._steps = np.zeros(num, np.int64)  # without the `_unseen`
+        self._steps = np.zeros(num, np.int64)  # less the `_unseen`
         self._limits = np.full(num, NO_LIMIT)
         self._unseen = 0  # steps of all since `_steps` was brought up to date
         self._safe = 0  # so many unseen steps bring no env to its limit
@@ -25,12 +25,12 @@ class TimeLimits:
         self._safe = 0
 
     def begin(self, row: int, steps: int = 0) -> None:
-        """An env is at so many steps: 0 where an episode begins."""
+        """Set the steps of an env's episode: 0 where one begins."""
         self._steps[row] = steps - self._unseen
         self._safe = min(self._safe, int(self._limits[row]) - steps + self._unseen - 1)
 
     def step_all(self) -> NDArray[np.bool_] | None:
-        """Every env has made a step; returns which are at their limit, None for none."""
+        """Count a step of every env; returns which are at their limit, None for none."""
         self._unseen += 1
         if self._unseen <= self._safe:
             return None
@@ -41,7 +41,7 @@ class TimeLimits:
         return over if over.any() else None
 
     def step_one(self, row: int) -> bool:
-        """One env has made a step; returns whether it is at its limit."""
+        """Count a step of one env; returns whether it is at its limit."""
         steps = int(self._steps[row]) + self._unseen + 1
         self.begin(row, steps)
         return bool(steps >= self._limits[row])

@@ -9,21 +9,14 @@ from pathlib import Path
 
 import psutil
 
-from hotloop.loop.host import usable_cores
+from hotloop.loop.host import THREAD_VARIABLES, usable_cpus
 
 _MEASURABLE_S = 0.1  # the kernel counts in hundredths of a second
 _NODES = Path("/sys/devices/system/node")
-_THREAD_SETTINGS = (
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-)
 
 
 def place(num_workers: int, nodes: Sequence[frozenset[int]]) -> list[frozenset[int] | None]:
-    """The cores of each worker: neighbours on one memory node; None for any.
+    """The cores of each worker, on one memory node; None for any.
 
     A worker keeps to one core where every worker can have one, else to its node: the rows that it
     writes are in that node's memory, for it is the first to touch them. On a single node that
@@ -52,11 +45,11 @@ def place(num_workers: int, nodes: Sequence[frozenset[int]]) -> list[frozenset[i
 
 def memory_nodes() -> list[frozenset[int]]:
     """The usable cores of each memory node of this machine."""
-    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    usable = usable_cpus()
     nodes = []
     for path in sorted(_NODES.glob("node[0-9]*/cpulist")):
-        nodes.append(frozenset(parse_cores(path.read_text()) & usable))
-    return nodes or [frozenset(usable)]
+        nodes.append(usable & parse_cores(path.read_text()))
+    return nodes or [usable]
 
 
 def parse_cores(text: str) -> set[int]:
@@ -67,13 +60,8 @@ def parse_cores(text: str) -> set[int]:
     return cores
 
 
-def whole_cores() -> int:
-    """Cores that this process and its children may use at once: at least one."""
-    return max(1, int(usable_cores()))
-
-
-class Neighbours:
-    """Other programs of this machine, from now on."""
+class OtherPrograms:
+    """The load of other programs on this machine, from now on."""
 
     def __init__(self) -> None:
         self._begin = _used()
@@ -81,7 +69,7 @@ class Neighbours:
     def busy_cores(self) -> float:
         """How many of the usable cores they have kept busy, on average; NaN if too little passed.
 
-        Of processes that this one has started those count as its own that have ended.
+        Of the processes that this one has started, those that have ended count as its own.
         """
         passed_s, used_s, own_s = (
             end - begin for begin, end in zip(self._begin, _used(), strict=True)
@@ -93,29 +81,29 @@ class Neighbours:
 
 def _used() -> tuple[float, float, float]:
     """The clock, what the usable cores have computed, and what this process has, in s."""
-    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    usable = usable_cpus()
     cores = [t for k, t in enumerate(psutil.cpu_times(percpu=True)) if not usable or k in usable]
     used = sum(t.user + t.nice + t.system + getattr(t, "irq", 0) for t in cores)
     own = os.times()
     return time.monotonic(), used, sum(own[:4])
 
 
-class Place:
-    """The cores that this process keeps to, while no other program computes on them.
+class CorePinning:
+    """The cores that this process is pinned to, while no other program computes on them.
 
-    cores: of `place`; None for any. Beside another program's process one that keeps to its core is
-    given every second slice of it; one that may run anywhere in its memory node finds a free core
-    sooner: 0.52 ms instead of 0.69 for a step of 16 envs of 10 µs beside one busy process.
+    cores: of `place`; None for any. Beside another program a pinned process gets every second
+    time slice; one that may run anywhere in its memory node finds a free core sooner: 0.52 ms
+    instead of 0.69 for a step of 16 envs of 10 µs beside one busy process.
     """
 
     def __init__(self, cores: frozenset[int] | None) -> None:
         self.own = self.node = cores
         if cores is not None:
             self.node = next((node for node in memory_nodes() if cores <= node), cores)
-            self.keep_to_it(True)
+            self.pin(True)
 
-    def keep_to_it(self, alone: bool) -> None:
-        """Run on the own cores, or where they are not free, anywhere on their memory node."""
+    def pin(self, alone: bool) -> None:
+        """Run on the own cores; where they are shared, anywhere on their memory node."""
         cores = self.own if alone else self.node
         if cores is not None and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, cores)
@@ -124,9 +112,9 @@ class Place:
 def limit_threads(threads: int) -> None:
     """Let numerical libraries use so many threads in this process: workers share the cores.
 
-    Those loaded later read the environment; torch and OpenCV, where loaded, are told.
+    Those loaded later read the environment; torch and OpenCV, where loaded, are set.
     """
-    for name in _THREAD_SETTINGS:
+    for name in THREAD_VARIABLES:
         os.environ[name] = str(threads)
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(threads)

@@ -1,48 +1,69 @@
-"""What becomes of a worker's envs when it has to be started anew: the same in all backends."""
+"""How the envs of a worker that was started anew go on: the same in all backends."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
-from hotloop.errors import SettingError
+from hotloop.envs.table import Rows, Table
 
-Plan = tuple[Sequence[int], list[int], list[int]]
+
+class RestorePlan(NamedTuple):
+    """What `Slab.restore` is to do with its rows, counted within the slab."""
+
+    seeds: list[int]
+    lost: list[int]  # whose episode ended with the worker
+    over: list[int]  # whose episode was over before
+
+
+class Episodes:
+    """Which envs have begun episodes, and from which seeds those of new workers follow."""
+
+    def __init__(self, num_envs: int, autoreset_mode: AutoresetMode) -> None:
+        self._started = np.zeros(num_envs, np.bool_)
+        self._entropy = np.random.SeedSequence().entropy
+        self._same_step = autoreset_mode == AutoresetMode.SAME_STEP
+
+    def begin(self, rows: Rows, seeds: Sequence[int | None]) -> None:
+        """Note a reset of these envs."""
+        if seeds and seeds[0] is not None:
+            self._entropy = abs(int(seeds[0]))
+        self._started[rows] = True
+
+    def restore_plans(
+        self,
+        slabs: Sequence[Sequence[int]],
+        over: np.ndarray,
+        resetting: Container[int],
+        restarts: int,
+    ) -> list[RestorePlan]:
+        """A plan for each slab of a worker that was started anew `restarts` times.
+
+        slabs: their rows. over: whether the episode of each env was over, (num_envs,).
+        resetting: the envs that are being reset, so that nothing of theirs is lost.
+        """
+        plans = []
+        for slab in slabs:
+            begun = [k for k, r in enumerate(slab) if self._started[r] and r not in resetting]
+            ended = {k for k in begun if over[slab[k]] and not self._same_step}
+            plans.append(
+                RestorePlan(
+                    [restart_seed(self._entropy, row, restarts) for row in slab],
+                    [k for k in begun if k not in ended],
+                    [k for k in begun if k in ended],
+                )
+            )
+        return plans
+
+
+def over_in(table: Table) -> np.ndarray:
+    """Whether the episode of each env was over after its last step, (num_envs,)."""
+    over: np.ndarray = table.terminated | table.truncated
+    return over
 
 
 def restart_seed(entropy: int | Sequence[int] | None, row: int, restarts: int) -> int:
     """A seed of its own for every env and restart, from the seed of the last reset."""
     sequence = np.random.SeedSequence(entropy, spawn_key=(row, restarts))
     return int(sequence.generate_state(1)[0])
-
-
-def restore_plan(begun: Sequence[bool], over: Sequence[bool], seeds: Sequence[int]) -> Plan:
-    """What `Slab.restore` takes: seeds, rows whose episode is lost, rows whose episode was over.
-
-    begun: whether an env was ever reset, and is not being reset just now. All count within a slab.
-    """
-    rows = [k for k, has_begun in enumerate(begun) if has_begun]
-    return seeds, [k for k in rows if not over[k]], [k for k in rows if over[k]]
-
-
-def expect_workers(num_workers: int, makers: int, splits: int) -> None:
-    """Refuse numbers of workers that leave one without envs. makers: of envs, in each split.
-
-    Raises: SettingError.
-    """
-    if not 1 <= num_workers <= makers:
-        raise SettingError(
-            f"num_workers: expected 1 to {makers} (makers of envs, in each of {splits} splits), "
-            f"got {num_workers}; a worker without envs has nothing to do"
-        )
-
-
-def expect_limits(restarts: int, timeout_s: float | None, threads: int) -> None:
-    """Refuse settings of workers that cannot be.
-
-    Raises: SettingError.
-    """
-    if restarts < 0 or (timeout_s is not None and not timeout_s > 0) or threads < 1:
-        raise SettingError(
-            "expected restarts >= 0, timeout_s > 0 or None, threads >= 1, got "
-            f"{restarts}, {timeout_s}, {threads}"
-        )

@@ -4,8 +4,8 @@ gymnasium.make_vec("hotloop.envs:hotloop/Vec-v0", num_envs=8, env_id="CartPole-v
 gymnasium.make_vec("hotloop.envs:hotloop/CartPole-v1", num_envs=1024)
 gymnasium.make_vec("hotloop.envs:hotloop/Covid-v0", num_envs=64, population=5000)
 
-What stands before the colon is imported first: since its version 1.0 Gymnasium asks no installed
-package for ids. Entry points are names here: nothing else is imported until an env is made.
+The part before the colon is imported first: since its version 1.0 Gymnasium asks no installed
+package for ids. Entry points are names: nothing else is imported until an env is made.
 """
 
 import gymnasium
@@ -27,9 +27,9 @@ def register() -> None:
         vector_entry_point="hotloop.envs.cartpole:CartPoleVectorEnv",
         max_episode_steps=_CARTPOLE_STEPS,
     )
-    # By name: envs stand below the models and do not import them.
+    # By name: envs are below the models and do not import them.
     gymnasium.register(
         id="hotloop/Covid-v0",
-        entry_point="hotloop.models.covid.env:covid_env",
-        vector_entry_point="hotloop.models.covid.env:covid_vector_env",
+        entry_point="hotloop.models.epidemic.covid.env:covid_env",
+        vector_entry_point="hotloop.models.epidemic.covid.env:covid_vector_env",
     )

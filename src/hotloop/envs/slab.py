@@ -1,6 +1,6 @@
-"""What a worker carries: slabs, neighbouring envs that are stepped together.
+"""Slabs: consecutive envs that a worker steps together.
 
-A slab is a group of envs, or one vector env of anybody's: a native one (EnvPool, an env's
+A slab is a group of envs, or one vector env of any library: a native one (EnvPool, an env's
 `vector_entry_point`), or another pool.
 """
 
@@ -18,7 +18,7 @@ from hotloop.envs.actions import action_splitter
 from hotloop.envs.facts import Facts, facts_of
 from hotloop.envs.group import EnvGroup, Results
 from hotloop.envs.infos import AnyInfo, AnyInfos, Columns, split_infos
-from hotloop.envs.vector import Rows, Table
+from hotloop.envs.table import Rows, Table
 from hotloop.errors import StateError, TargetError
 
 
@@ -50,7 +50,7 @@ class Slab(ABC):
 
     @abstractmethod
     def restore(self, seeds: Sequence[int], lost: Sequence[int], over: Sequence[int]) -> None:
-        """Begin anew after a worker's end: rows whose episode it took along, rows that rest."""
+        """Begin anew in a new worker. lost: rows whose episode was cut; over: that had ended."""
 
     @abstractmethod
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -91,10 +91,10 @@ class GroupSlab(Slab):
         self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
     ) -> AnyInfos:
         """See `Slab`."""
-        told: list[AnyInfo] = []
+        infos: list[AnyInfo] = []
         for row, seed in zip(rows, seeds, strict=True):
-            told += self._write(row, self.group.reset([row], [seed], options))
-        return told
+            infos += self._write(row, self.group.reset([row], [seed], options))
+        return infos
 
     def step(self, actions: Tree) -> AnyInfos:
         """See `Slab`."""
@@ -143,7 +143,7 @@ class GroupSlab(Slab):
 
 
 class VectorSlab(Slab):
-    """One vector env of anybody's; it is stepped as a whole."""
+    """One vector env of any library; it is stepped as a whole."""
 
     def __init__(self, envs: gymnasium.vector.VectorEnv[Any, Any, Any], first: int) -> None:
         self.envs = envs
@@ -163,7 +163,7 @@ class VectorSlab(Slab):
     def reset(
         self, rows: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
     ) -> AnyInfos:
-        """See `Slab`; seeds in a row are handed on as the first of them."""
+        """See `Slab`; consecutive seeds are passed on as the first of them."""
         if len(rows) < self.num_envs:
             mask = np.zeros(self.num_envs, np.bool_)
             mask[list(rows)] = True
@@ -176,10 +176,10 @@ class VectorSlab(Slab):
             self._instead_of_steps = []
         self._lost[list(rows)] = False
         nothing = np.zeros(self.num_envs, np.bool_)
-        told = self._write(obs, np.zeros(self.num_envs), nothing, nothing, infos)
-        if not told or len(rows) == self.num_envs:
-            return told
-        # It may tell of envs that were not reset as well.
+        pairs = self._write(obs, np.zeros(self.num_envs), nothing, nothing, infos)
+        if not pairs or len(rows) == self.num_envs:
+            return pairs
+        # The infos may hold envs that were not reset.
         split = split_infos(infos, self.num_envs)
         return [(row, split[row]) for row in rows if split[row]]
 
@@ -201,7 +201,7 @@ class VectorSlab(Slab):
         return self._step(layout.public(layout.stack(actions)))
 
     def restore(self, seeds: Sequence[int], lost: Sequence[int], over: Sequence[int]) -> None:
-        """See `Slab`. All its envs begin anew together, so those that rested wait for the lost."""
+        """See `Slab`. All its envs begin anew together, those whose episode was over as well."""
         if not lost and not over:
             return
         obs, infos = self.envs.reset(seed=seeds[0])
@@ -249,16 +249,16 @@ class VectorSlab(Slab):
         at = slice(rows.start, rows.stop)
         table.reward[at], table.terminated[at], table.truncated[at] = 0.0, False, self._lost
         lost = np.flatnonzero(self._lost).tolist()
-        told: list[AnyInfo] = [(k, {"worker_restarted": True}) for k in lost]
+        infos: list[AnyInfo] = [(k, {"worker_restarted": True}) for k in lost]
         if self.facts.autoreset_mode == AutoresetMode.SAME_STEP:
-            told += [
+            infos += [
                 (k, {"final_obs": table.layout.row(table.obs, rows[k]), "final_info": {}})
                 for k in lost
             ]
-        return told
+        return infos
 
     def _write_quiet(self, obs: Tree, infos: dict[str, Any]) -> AnyInfos:
-        """The first observations of new episodes; in same-step mode the cut ones' flags stay."""
+        """Write the first observations of new episodes; in same-step mode the flags stay."""
         flags = self.table.truncated[self.first : self.first + self.num_envs]
         same_step = self.facts.autoreset_mode == AutoresetMode.SAME_STEP
         cut = flags.copy() if same_step else np.zeros_like(flags)
@@ -321,7 +321,7 @@ def expect_whole_slabs(rows: Rows, bounds: Iterable[tuple[int, int]]) -> None:
 
 
 def _as_vector_seed(seeds: Sequence[int | None], given: int) -> Any:
-    """What a vector env takes for these: none, the first of consecutive ones, or the list."""
+    """The seed argument of a vector env: None, the first of consecutive seeds, or the list."""
     first = seeds[0]
     if all(seed is None for seed in seeds):
         return None

@@ -1,12 +1,11 @@
 """How fast each backend steps an env: all of them side by side, a moment each, in random order.
 
-A machine's mood changes from second to second. So every variant is made first, and then measured in
+Throughput drifts from second to second. So every variant is made first, and then measured in
 rounds: what one round shows of two variants was measured within the same seconds.
 """
 
 import dataclasses
 import random
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -16,19 +15,27 @@ from typing import Any
 
 import numpy as np
 from gymnasium.vector import VectorEnv as AnyVectorEnv
-from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from hotloop.envs.auto import Choice, Probe, probe_env
-from hotloop.envs.make import env_makers
-from hotloop.envs.placement import whole_cores
-from hotloop.envs.variants import BACKENDS, Variant, open_variant, plan
+from hotloop.envs.auto import Choice
+from hotloop.envs.backends import (
+    AUTO,
+    BACKENDS,
+    find_backend,
+    load_backend,
+    measurable,
+    variants_of,
+)
+from hotloop.envs.make import env_makers, make_vec
+from hotloop.envs.probe import probe_env
+from hotloop.envs.turns import Turns
 from hotloop.envs.vector import VectorEnv
+from hotloop.envs.workload import Probe, Variant, Workload
 from hotloop.errors import HotloopError, expect_positive
+from hotloop.loop.host import whole_cores
 
 ROUND_S = 0.3
 MIN_ROUNDS = 3
-ACTIONS = 16  # batches of random actions, drawn before
 
 Opener = Callable[[Variant], AnyVectorEnv[Any, Any, Any]]
 Observer = Callable[[float, str], None]  # how much is done, 0 to 1; what comes next
@@ -40,7 +47,7 @@ class SweepSettings:
 
     num_envs: int = 64
     """Envs stepped together."""
-    backends: tuple[str, ...] = BACKENDS
+    backends: tuple[str, ...] = field(default_factory=measurable)
     """Which backends; the numbers of workers follow from the machine and the env."""
     seconds: float = 30.0
     """Time for the turns of all variants together, in s; at least three rounds."""
@@ -81,13 +88,10 @@ class Sweep:
         (fn,) = env_makers(self.env_id, 1, {})
         observer(0.0, "one env alone")
         self.probe = probe_env(fn)
-        variants = plan(settings.backends, settings.num_envs, whole_cores(), self.probe.busy)
-        had_ray = _ray_runs()
-        try:
-            self.measure(variants, partial(open_variant, self.env_id, settings.num_envs), observer)
-        finally:
-            if _ray_runs() and not had_ray:
-                sys.modules["ray"].shutdown()
+        work = Workload(self.probe, settings.num_envs, whole_cores())
+        with ExitStack() as sessions:
+            opener = _Opener(self.env_id, settings.num_envs, sessions)
+            self.measure(variants_of(settings.backends, work), opener, observer)
 
     def measure(self, variants: Sequence[Variant], opener: Opener, observer: Observer) -> None:
         """Make all variants, then measure those that could be made, until the time is up."""
@@ -128,10 +132,8 @@ class Sweep:
         return min(ROUND_S, self.settings.seconds / (MIN_ROUNDS * max(1, len(self.entries))))
 
     def _open(self, opener: Opener, stack: ExitStack, observer: Observer) -> list["_Racer"]:
-        # Ray comes last: it starts threads, and worker processes are forked before there are any.
-        order = sorted(
-            range(len(self.entries)), key=lambda k: self.entries[k].variant.backend == "ray"
-        )
+        # Worker processes are forked before a backend starts threads.
+        order = sorted(range(len(self.entries)), key=lambda k: _is_late(self.entries[k].variant))
         racers = []
         for number in order:
             entry = self.entries[number]
@@ -140,9 +142,9 @@ class Sweep:
                 envs = opener(entry.variant)
                 racer = _Racer(number, entry, envs)
                 stack.push(racer.close)
-                racer.prepare()
+                racer.turns.prepare()
             except Exception as error:
-                entry.problem = _told(error)
+                entry.problem = _reason(error)
                 continue
             if isinstance(envs, VectorEnv) and isinstance(envs.choice, Choice):
                 entry.choice = envs.choice
@@ -155,14 +157,17 @@ class Sweep:
         for racer in racers:
             observer(str(racer.entry.variant))
             try:
-                measured[racer.number] = racer.steps_per_s(self._round_s, self.clock)
+                measured[racer.number] = racer.turns.steps_per_s(self._round_s, self.clock)
             except Exception as error:
-                racer.entry.problem = _told(error)
+                racer.entry.problem = _reason(error)
 
     def _described(self, entry: Entry) -> dict[str, Any]:
         variant, choice = entry.variant, entry.choice
         workers = choice.num_workers if choice else variant.num_workers
-        in_one = variant.backend in ("serial", "native") or (choice and workers is None)
+        if variant.backend == AUTO:
+            in_one = choice is not None and workers is None
+        else:
+            in_one = find_backend(variant.backend).workers is None
         return {
             "backend": variant.backend,
             "num_workers": workers,
@@ -176,72 +181,65 @@ class Sweep:
 
 
 class _Racer:
-    """One variant, made and ready; between two rounds none of its envs is under way."""
+    """One variant, made and ready to take turns."""
 
     def __init__(self, number: int, entry: Entry, envs: AnyVectorEnv[Any, Any, Any]) -> None:
         self.number = number
         self.entry = entry
-        self._envs = envs
-        splits = entry.variant.splits
-        batch = batch_space(envs.single_action_space, envs.num_envs // splits)
-        batch.seed(0)
-        self._actions = [batch.sample() for _ in range(ACTIONS)]
-        self._turns = self._split_turns if splits > 1 else self._whole_turns
-
-    def prepare(self) -> None:
-        """Start the episodes, and let everything happen once that happens once."""
-        self._envs.reset(seed=0)
-        self._turns(lambda: False)
-
-    def steps_per_s(self, seconds: float, clock: Callable[[], float]) -> float:
-        """Env steps a second over about `seconds`, at least one step of every env."""
-        self._turns(lambda: False)  # wakes workers that have slept since the round before
-        start = clock()
-        steps = self._turns(lambda: clock() - start < seconds)
-        return steps / (clock() - start)
+        self.turns = Turns(envs, entry.variant.splits)
 
     def close(self, *raised: object) -> None:
         """End it; where something was raised, an engine of ours does not wait for its steps."""
         cut_short = raised[0] is not None or self.entry.problem is not None
+        envs = self.turns.envs
         try:
-            if cut_short and isinstance(self._envs, VectorEnv):
-                self._envs.close(terminate=True)
+            if cut_short and isinstance(envs, VectorEnv):
+                envs.close(terminate=True)
             else:
-                self._envs.close()
+                envs.close()
         except Exception as unclosed:
-            self.entry.problem = self.entry.problem or f"closing it failed: {_told(unclosed)}"
-
-    def _whole_turns(self, more: Callable[[], bool]) -> int:
-        """Step all envs at once; returns the env steps."""
-        turns = 0
-        while not turns or more():
-            self._envs.step(self._actions[turns % ACTIONS])
-            turns += 1
-        return turns * self._envs.num_envs
-
-    def _split_turns(self, more: Callable[[], bool]) -> int:
-        """Step one group after the other, the others being under way; returns the env steps."""
-        envs = self._envs
-        assert isinstance(envs, VectorEnv)
-        for split in range(envs.splits):
-            envs.send(self._actions[split % ACTIONS], envs.split_rows(split))
-        turns = 0
-        while more():
-            envs.recv()
-            envs.send(self._actions[turns % ACTIONS])
-            turns += 1
-        for _ in range(envs.splits):
-            envs.recv()
-        return (turns + envs.splits) * envs.batch_size
+            self.entry.problem = self.entry.problem or f"closing it failed: {_reason(unclosed)}"
 
 
-def _told(error: Exception) -> str:
+@dataclass
+class _Opener:
+    """Makes variants of an env, each beside the session that its backend needs meanwhile."""
+
+    env_id: str
+    num_envs: int
+    sessions: ExitStack
+    _entered: set[str] = field(default_factory=set)
+
+    def __call__(self, variant: Variant) -> AnyVectorEnv[Any, Any, Any]:
+        """The vector env of a variant.
+
+        Raises: TargetError where the env has none of its own; WorkerError where a package is
+        missing; what making the envs raises.
+        """
+        name = variant.backend
+        settings: dict[str, Any] = {}
+        if name != AUTO:
+            load_backend(name)  # refuses it before its session starts
+            settings |= BACKENDS[name].sweep_settings
+            if name not in self._entered:
+                self.sessions.enter_context(BACKENDS[name].session())
+                self._entered.add(name)
+        return make_vec(
+            self.env_id,
+            self.num_envs,
+            backend=name,
+            num_workers=variant.num_workers,
+            splits=variant.splits,
+            **settings,
+        )
+
+
+def _is_late(variant: Variant) -> bool:
+    return variant.backend != AUTO and find_backend(variant.backend).starts_threads
+
+
+def _reason(error: Exception) -> str:
     message = " ".join(str(error).split())
     if isinstance(error, HotloopError):
         return message
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
-
-
-def _ray_runs() -> bool:
-    ray = sys.modules.get("ray")
-    return ray is not None and bool(ray.is_initialized())

@@ -1,156 +1,47 @@
-"""The contract that all vector envs here share: Gymnasium's, and batches of those that are ready.
+"""The contract that all vector envs here share: Gymnasium's, and batches of envs that are ready.
 
-`step` is `send` to all and `recv` of all. Between them an engine steps its envs in whatever way
-it has; each env has one row in the engine's arrays, and a row that is ready is handed out once.
+`step` is `send` to all and `recv` of all. Between them a backend steps its envs in its own way;
+each env has one row in its table, and a row that is ready is handed out once. One file, for
+all of the contract rests on the same few fields: which rows are under way, and which are ready.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any, TypeVar
 
 import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from hotloop.data.layout import Layout, Tree, leaves, stack_into, tree_map
+from hotloop.data.layout import Layout, Tree, tree_map
 from hotloop.envs.actions import ActionCheck
+from hotloop.envs.arguments import as_batch_size, as_rows, as_seeds, reset_rows, split_slice
 from hotloop.envs.facts import Facts
-from hotloop.envs.group import EnvInfos, Results
-from hotloop.envs.infos import AnyInfos, Columns, Infos, concat_infos, merge_infos, split_infos
-from hotloop.errors import SettingError, ShapeError, StateError
+from hotloop.envs.group import EnvInfos
+from hotloop.envs.infos import merge_infos
+from hotloop.envs.table import Rows, Table
+from hotloop.errors import StateError
 
 Array = NDArray[Any]
 Flags = NDArray[np.bool_]
 Received = tuple[Tree, Array, Flags, Flags]  # observations, rewards, terminated, truncated
 Batch = tuple[Tree, Array, Flags, Flags, dict[str, Any]]
-Told = tuple[Tree, Array, Flags, Flags, EnvInfos]
-Rows = NDArray[np.int64]
+EnvInfosBatch = tuple[Tree, Array, Flags, Flags, EnvInfos]
 _Taken = TypeVar("_Taken")
 
 
-class Table:
-    """One row an env: what its last step or reset gave, until it is handed out."""
-
-    def __init__(
-        self,
-        layout: Layout,
-        obs: Tree,
-        reward: NDArray[np.float64],
-        terminated: NDArray[np.bool_],
-        truncated: NDArray[np.bool_],
-    ) -> None:
-        self.layout = layout
-        self.obs = obs
-        self.reward = reward
-        self.terminated = terminated
-        self.truncated = truncated
-        self._leaves = list(zip(layout.leaves, leaves(obs), strict=True))
-        self._infos: dict[int, list[dict[str, Any]]] = {}
-        self._columns: dict[int, Columns] = {}  # of vector envs, by their first row
-
-    @classmethod
-    def empty(cls, layout: Layout, num_envs: int, reward_shape: tuple[int, ...]) -> "Table":
-        """Rows of zeros."""
-        return cls(
-            layout,
-            layout.empty(num_envs),
-            np.zeros((num_envs, *reward_shape)),
-            np.zeros(num_envs, np.bool_),
-            np.zeros(num_envs, np.bool_),
-        )
-
-    def write(self, first: int, results: Results) -> None:
-        """Write results of neighbours into the rows from `first` on."""
-        rows = slice(first, first + len(results.terminated))
-        self.write_obs(rows, results.obs)
-        try:
-            self.reward[rows] = results.reward
-        except (TypeError, ValueError):
-            as_rewards(results.reward, self.reward.shape[1:])  # says what is wrong
-            raise
-        self.terminated[rows] = results.terminated
-        self.truncated[rows] = results.truncated
-
-    def write_obs(self, rows: slice, observations: Sequence[Any]) -> None:
-        """Write observations of neighbours into their rows."""
-        columns = self.layout.columns(observations)
-        for (leaf, out), column in zip(self._leaves, columns, strict=True):
-            stack_into(leaf, column, out[rows])
-
-    def tell(self, first: int, infos: AnyInfos) -> None:
-        """Keep infos, their rows counted from `first`, until they are handed out."""
-        for k, info in infos:
-            if isinstance(info, Columns):
-                if first + k in self._columns:
-                    self._split_columns()
-                self._columns[first + k] = info
-            else:
-                self._infos.setdefault(first + k, []).append(info)
-
-    def take_infos(self, rows: Rows) -> Infos:
-        """Gymnasium's infos of these rows, in this order."""
-        if self._columns and not self._infos:
-            parts = self._take_columns(rows)
-            if parts is not None:
-                return concat_infos(parts)
-        return merge_infos(len(rows), self.take_told(rows))
-
-    def take_told(self, rows: Rows) -> EnvInfos:
-        """What these rows told, as it came; they count within `rows`."""
-        self._split_columns()
-        if not self._infos:
-            return []
-        return [
-            (k, info) for k, row in enumerate(rows.tolist()) for info in self._infos.pop(row, ())
-        ]
-
-    def _take_columns(self, rows: Rows) -> list[tuple[int, Infos]] | None:
-        """The infos of vector envs side by side; None where rows have a part of one, or mixed."""
-        asked = rows.tolist()
-        parts: list[tuple[int, Infos]] = []
-        taken: list[int] = []
-        at = 0
-        while at < len(asked):
-            columns = self._columns.get(asked[at])
-            size = 1 if columns is None else columns.num_envs
-            if asked[at : at + size] != list(range(asked[at], asked[at] + size)):
-                return None
-            if columns is not None:
-                taken.append(asked[at])
-            parts.append((size, {} if columns is None else columns.infos))
-            at += size
-        if len(taken) < len(self._columns) and self._have_part(asked, taken):
-            return None
-        for first in taken:
-            del self._columns[first]
-        return parts
-
-    def _have_part(self, asked: list[int], taken: list[int]) -> bool:
-        """Whether rows are asked for of which columns stand that are not taken."""
-        left = {first: columns for first, columns in self._columns.items() if first not in taken}
-        return any(
-            not set(asked).isdisjoint(range(first, first + columns.num_envs))
-            for first, columns in left.items()
-        )
-
-    def _split_columns(self) -> None:
-        for first, columns in self._columns.items():
-            for k, info in enumerate(split_infos(columns.infos, columns.num_envs)):
-                if info:
-                    self._infos.setdefault(first + k, []).append(info)
-        self._columns.clear()
-
-
 class VectorEnv(gymnasium.vector.VectorEnv[Tree, Tree, Array]):
-    """Gymnasium's vector contract, with `async_reset`, `send` and `recv`.
+    """Gymnasium's vector contract, with `async_reset`, `send` and `recv`; abstract.
 
     batch_size: envs that a `recv` gives: the first that are ready. splits: into so many groups of
     envs, with `recv` giving them in turn, for double (2) or triple (3) buffering.
     copy: whether arrays returned are the caller's; otherwise they change with a later step.
+    in_process: whether the envs live in this process, where their state can be saved.
     """
+
+    in_process = True
 
     def __init__(
         self,
@@ -174,16 +65,16 @@ class VectorEnv(gymnasium.vector.VectorEnv[Tree, Tree, Array]):
         self.check_actions = ActionCheck(facts.action_space)
         self.layout = Layout.of(facts.observation_space)
         self.table: Table
-        self.choice: object = None  # why this engine, where `make_vec` was to choose
+        self.choice: object = None  # what `auto` chose and why, where it did
         self._everyone: Rows = np.arange(num_envs)
-        self._busy = np.zeros(num_envs, np.bool_)  # sent, and not received yet
-        self._ready: list[int] = []  # rows that are done, first come first
+        self._busy = np.zeros(num_envs, np.bool_)  # under way: sent, and not received yet
+        self._ready: list[int] = []  # rows that are done, in the order of their ends
         self._turn = 0  # the split that comes next
-        self._abandoned = False  # whether a step or reset was cut short: nobody awaits its envs
-        self._torn = False  # whether it was by Ctrl-C or the like, so in the midst of anything
+        self._abandoned = False  # whether a step or reset was cut short: no caller awaits its envs
+        self._torn = False  # whether it was by Ctrl-C or the like, at any place of the code
         self._received: Rows = self._everyone[: self.batch_size]
 
-    # --- what an engine does -------------------------------------------------------------------
+    # --- what a backend does -------------------------------------------------------------------
 
     @abstractmethod
     def _post_reset(
@@ -226,11 +117,11 @@ class VectorEnv(gymnasium.vector.VectorEnv[Tree, Tree, Array]):
         """Start an episode in every env; an int seeds env i with `seed + i`.
 
         `options={"reset_mask": mask}` resets the envs of a boolean array (num_envs,) only; the
-        observations of the others are returned as they stand. None keeps the envs' generators.
+        observations of the others are returned as they are. None keeps the envs' generators.
         Raises: StateError while envs are stepping.
         """
-        obs, told = self.reset_told(seed=seed, options=options)
-        return obs, merge_infos(self.num_envs, told)
+        obs, infos = self.reset_by_env(seed=seed, options=options)
+        return obs, merge_infos(self.num_envs, infos)
 
     def step(self, actions: Tree) -> Batch:
         """One step of every env; returns observations, rewards, endings and infos, num_envs rows.
@@ -250,7 +141,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Tree, Tree, Array]):
             raise
         table = self.table
         return (
-            self._whole(),
+            self._all_obs(),
             table.reward.copy(),
             table.terminated.copy(),
             table.truncated.copy(),
@@ -296,15 +187,15 @@ class VectorEnv(gymnasium.vector.VectorEnv[Tree, Tree, Array]):
         """Every env's generator; a copy of it where the env lives elsewhere."""
         return self.get_attr("np_random")
 
-    # --- infos as they came --------------------------------------------------------------------
+    # --- infos env by env --------------------------------------------------------------------
 
-    def reset_told(
+    def reset_by_env(
         self,
         *,
         seed: int | Sequence[int | None] | None = None,
         options: dict[str, Any] | None = None,
     ) -> tuple[Tree, EnvInfos]:
-        """As `reset`, with infos as they came: a row with each."""
+        """As `reset`, with the infos as pairs of a row and an info."""
         rows, options = self._masked(options)
         self._refuse_pending("reset")
         try:
@@ -314,25 +205,25 @@ class VectorEnv(gymnasium.vector.VectorEnv[Tree, Tree, Array]):
         except BaseException as error:
             self._abandon(error)
             raise
-        told = self.table.take_told(self._everyone)
-        return self._whole(), told
+        infos = self.table.take_env_infos(self._everyone)
+        return self._all_obs(), infos
 
-    def recv_told(self, env_ids: Sequence[int] | Rows | None = None) -> Told:
-        """As `recv`, with infos as they came: a row of the batch with each, and no `env_id`.
+    def recv_by_env(self, env_ids: Sequence[int] | Rows | None = None) -> EnvInfosBatch:
+        """As `recv`, with the infos as pairs of a row of the batch and an info, and no `env_id`.
 
-        An env that was reset at once comes with `final_obs` and `final_info` first.
+        Of an env that was reset in the same step the info with `final_obs` comes first.
         """
-        _, told, results = self._receive(env_ids, self.table.take_told)
-        return *results, told
+        _, infos, results = self._receive(env_ids, self.table.take_env_infos)
+        return *results, infos
 
-    # --- batches of those that are ready -------------------------------------------------------
+    # --- batches of envs that are ready -------------------------------------------------------
 
     def async_reset(
         self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> None:
-        """Begin to start an episode in every env; `recv` gives them as they are ready.
+        """Begin to start an episode in every env; `recv` gives each as it is ready.
 
-        With `options={"reset_mask": mask}` only in some, and others may be stepping meanwhile.
+        With `options={"reset_mask": mask}` only in some; others may be stepping meanwhile.
         Raises: StateError for an env that is stepping.
         """
         rows, options = self._masked(options)
@@ -346,12 +237,12 @@ class VectorEnv(gymnasium.vector.VectorEnv[Tree, Tree, Array]):
             raise
 
     def send(self, actions: Tree, env_ids: Sequence[int] | Rows | None = None) -> None:
-        """Begin a step of the envs `env_ids`; of those that `recv` gave last if None.
+        """Begin a step of the envs `env_ids`; None: of those that `recv` gave last.
 
         Raises: ShapeError for actions that do not fit; StateError for an env that is stepping.
         """
         self._refuse_closed()
-        rows = self._received if env_ids is None else self._as_rows(env_ids)
+        rows = self._received if env_ids is None else as_rows(env_ids, self.num_envs)
         checked = self.check_actions(actions, len(rows))
         self._refuse_busy("send", rows)
         try:
@@ -375,16 +266,18 @@ class VectorEnv(gymnasium.vector.VectorEnv[Tree, Tree, Array]):
     def _receive(
         self, env_ids: Sequence[int] | Rows | None, take: Callable[[Rows], _Taken]
     ) -> tuple[Rows, _Taken, Received]:
-        """The rows of a batch, their infos as `take` takes them, and what else came of them."""
+        """The rows of a batch, their infos as `take` returns them, and their other results."""
         self._refuse_closed()
-        rows = self._next_batch() if env_ids is None else self._these(self._as_rows(env_ids))
+        rows = (
+            self._next_batch() if env_ids is None else self._these(as_rows(env_ids, self.num_envs))
+        )
         self._hand_out(rows)
         table = self.table
         infos = take(rows)
         self._received = rows
         at: Any = rows
         is_split = self.splits > 1 and env_ids is None
-        if is_split:  # neighbours: a slice is not gathered
+        if is_split:  # consecutive rows: a slice is not gathered
             at = slice(int(rows[0]), int(rows[-1]) + 1)
         if is_split and not self.copy:
             obs = tree_map(lambda leaf: leaf[at], table.obs)
@@ -408,13 +301,13 @@ class VectorEnv(gymnasium.vector.VectorEnv[Tree, Tree, Array]):
 
     @property
     def under_way(self) -> Rows:
-        """The envs that were sent, or reset, and not received."""
+        """The envs that were sent or reset, and not received yet."""
         return np.flatnonzero(self._busy)
 
-    # --- the plan of a batch -------------------------------------------------------------------
+    # --- which envs are in a batch --------------------------------------------------------------
 
     def split_rows(self, split: int) -> Rows:
-        """The envs of one split, neighbours all."""
+        """The envs of one split: consecutive rows."""
         return self._everyone[split_slice(self.num_envs, self.splits, split)]
 
     def _next_batch(self) -> Rows:
@@ -458,7 +351,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Tree, Tree, Array]):
         given_up = set(rows.tolist())
         self._ready = [row for row in self._ready if row not in given_up]
         self._busy[rows] = False
-        self.table.take_told(rows)
+        self.table.take_env_infos(rows)
 
     def drain(self) -> None:
         """Let the envs of a step that was cut short finish, and drop what they gave."""
@@ -476,7 +369,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Tree, Tree, Array]):
         self._abandoned = True
         self._torn |= not isinstance(error, Exception)
 
-    def _whole(self) -> Tree:
+    def _all_obs(self) -> Tree:
         obs = self.table.obs
         if self.copy:
             obs = obs.copy() if isinstance(obs, np.ndarray) else tree_map(np.copy, obs)
@@ -500,23 +393,11 @@ class VectorEnv(gymnasium.vector.VectorEnv[Tree, Tree, Array]):
         self._post_reset(rows, [seeds[row] for row in rows.tolist()], options)
 
     def _masked(self, options: dict[str, Any] | None) -> tuple[Rows, dict[str, Any] | None]:
-        if options is None or "reset_mask" not in options:
+        rows = reset_rows(options, self.num_envs)
+        if rows is None or options is None:
             return self._everyone, options
-        mask = options.pop("reset_mask")  # Gymnasium takes it out of the caller's dict as well
-        if not isinstance(mask, np.ndarray):
-            raise TypeError(f"`options['reset_mask']` must be a numpy array, got {type(mask)}")
-        if mask.shape != (self.num_envs,):
-            raise ValueError(
-                f"`options['reset_mask']` must have shape `({self.num_envs},)`, got {mask.shape}"
-            )
-        if mask.dtype != np.bool_:
-            raise TypeError(f"`options['reset_mask']` must have `dtype=np.bool_`, got {mask.dtype}")
-        if not mask.any():
-            raise ValueError(
-                "`options['reset_mask']` must contain a boolean array with at least one True "
-                f"value, got reset_mask={mask}"
-            )
-        return np.flatnonzero(mask), options
+        del options["reset_mask"]  # Gymnasium takes it out of the caller's dict as well
+        return rows, options
 
     def _refuse_pending(self, what: str) -> None:
         self._refuse_closed()
@@ -544,108 +425,7 @@ class VectorEnv(gymnasium.vector.VectorEnv[Tree, Tree, Array]):
         if self._torn:
             self.drain()
 
-    def _as_rows(self, env_ids: Sequence[int] | Rows) -> Rows:
-        rows = np.asarray(env_ids)
-        if rows.ndim != 1 or rows.dtype.kind not in "iu":
-            raise StateError(f"env_ids: expected a list of env numbers, got {env_ids!r}")
-        if len(rows) and (rows.min() < 0 or rows.max() >= self.num_envs):
-            raise StateError(
-                f"env_ids: expected numbers from 0 to {self.num_envs - 1}, got {env_ids!r}"
-            )
-        if len(np.unique(rows)) != len(rows):
-            raise StateError(f"env_ids: expected each env once, got {env_ids!r}")
-        return rows.astype(np.int64, copy=False)
-
     def __del__(self) -> None:
         # One that could not be made has nothing to close.
         if not self.closed and hasattr(self, "table"):
             self.close()
-
-
-def as_autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
-    """The mode, or the one that a string stands for: next_step, same_step, disabled."""
-    if isinstance(mode, AutoresetMode):
-        return mode
-    for known in AutoresetMode:
-        if mode in (known.value, known.name, known.name.lower()):
-            return known
-    raise SettingError(
-        f"autoreset_mode: expected 'next_step', 'same_step' or 'disabled', got {mode!r}"
-    )
-
-
-def as_batch_size(batch_size: int | None, num_envs: int, splits: int) -> int:
-    """The envs of a `recv`, with what cannot be refused."""
-    if not 1 <= splits <= num_envs:
-        raise SettingError(f"splits: expected 1 to num_envs={num_envs}, got {splits}")
-    if splits > 1:
-        if num_envs % splits:
-            raise SettingError(
-                f"splits: expected a divisor of num_envs={num_envs}, so that the groups are "
-                f"equal, got {splits}"
-            )
-        if batch_size not in (None, num_envs // splits):
-            raise SettingError(
-                f"batch_size: with splits={splits} a batch is one of the groups, "
-                f"{num_envs // splits} envs, got {batch_size}; leave it out"
-            )
-        return num_envs // splits
-    if batch_size is None:
-        return num_envs
-    if not 1 <= batch_size <= num_envs:
-        raise SettingError(f"batch_size: expected 1 to num_envs={num_envs}, got {batch_size}")
-    return batch_size
-
-
-def envs_to_reset(options: Mapping[str, Any] | None, num_envs: int, who: str) -> np.ndarray:
-    """The envs that `options["reset_mask"]` of a reset chooses, ascending; all without a mask.
-
-    Raises: SettingError for a mask that is no bool array (num_envs,) with a True.
-    """
-    if options is None or "reset_mask" not in options:
-        return np.arange(num_envs)
-    mask = options["reset_mask"]
-    fits = isinstance(mask, np.ndarray) and mask.shape == (num_envs,)
-    if not fits or mask.dtype != np.bool_ or not mask.any():
-        raise SettingError(
-            f"{who}: options['reset_mask']: expected a bool array of shape ({num_envs},) with at "
-            f"least one True, got {mask!r}"
-        )
-    return np.flatnonzero(mask)
-
-
-def as_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> Sequence[int | None]:
-    """One seed an env: `seed + i` of an int, the list's own, or None for all.
-
-    Raises: ValueError for a list of another length.
-    """
-    if seed is None:
-        return [None] * num_envs
-    if isinstance(seed, int | np.integer):
-        return [int(seed) + i for i in range(num_envs)]
-    if len(seed) != num_envs:
-        raise ValueError(
-            "If seeds are passed as a list the length must match "
-            f"num_envs={num_envs} but got length={len(seed)}."
-        )
-    return seed
-
-
-def as_rewards(rewards: Sequence[Any], shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """One row of `shape` an env.
-
-    Raises: ShapeError for rewards of another shape.
-    """
-    array = np.array(rewards, np.float64)
-    if array.shape != (len(rewards), *shape):
-        raise ShapeError(
-            f"rewards: expected {shape or 'one number'} an env, got shape {array.shape[1:]}; an "
-            "env whose rewards are vectors declares them as `reward_space`"
-        )
-    return array
-
-
-def split_slice(num_envs: int, splits: int, split: int) -> slice:
-    """The rows of one of `splits` equal groups."""
-    size = num_envs // splits
-    return slice(split * size, (split + 1) * size)

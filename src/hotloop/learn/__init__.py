@@ -1,1 +1,1 @@
-"""Learners. Each is one file to be read from top to bottom, and needs the `torch` extra."""
+"""Learners, one file each, to be read from top to bottom. They need the `torch` extra."""

@@ -1,7 +1,7 @@
-"""Greedy evaluation: what a policy can do, apart from how it explores while it learns.
+"""Greedy evaluation: how good a policy is, apart from how it explores while it learns.
 
-The mean over the last training episodes is no proof: it can pass while greedy play is far worse.
-So a policy is judged by its likeliest actions, on episodes of its own seeds, in envs of its own.
+The mean over the last training episodes can pass while greedy play is far worse. So a policy is
+evaluated by its likeliest actions, on episodes with seeds and envs of their own.
 """
 
 from dataclasses import dataclass
@@ -10,35 +10,35 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hotloop.envs.make import AnyEnv, make_env
+from hotloop.envs.ids import AnyEnv, make_env
 
 EPISODES = 20
-# Training seeds its envs with seed, seed + 1, ...: far enough away never to meet them.
+# Training seeds its envs with seed, seed + 1, ...: these are far enough away.
 FIRST_SEED = 1_000_000
 
 
 class Greedy(Protocol):
-    """A policy that can say its likeliest actions."""
+    """A policy with a likeliest action."""
 
     def greedy(self, obs: NDArray[np.float32]) -> NDArray[np.generic]:
-        """The likeliest action for each observation, (B, ...) to (B, ...)."""
+        """Return the likeliest action for each observation, (B, ...) to (B, ...)."""
         ...
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Fixed episodes to judge policies of one env by; made once, used often."""
+    """Fixed episodes by which policies for one env are evaluated; made once, used often."""
 
     envs: tuple[AnyEnv, ...]
     first_seed: int = FIRST_SEED
 
     @classmethod
     def of(cls, env_id: str, episodes: int = EPISODES) -> "Evaluation":
-        """`episodes` episodes of `env_id`. Raises: TargetError if there is no such env."""
+        """Make `episodes` envs. Raises: TargetError if there is no such env."""
         return cls(tuple(make_env(env_id) for _ in range(episodes)))
 
     def __call__(self, policy: Greedy) -> NDArray[np.float64]:
-        """The return of each episode, undiscounted, shape (episodes,). Draws no random number."""
+        """Return the undiscounted return of each episode, (episodes,). Draws no random number."""
         returns = np.zeros(len(self.envs))
         running = list(range(len(self.envs)))
         obs = np.stack(

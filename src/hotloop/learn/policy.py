@@ -25,27 +25,27 @@ Actions = NDArray[np.generic]
 
 
 class Distribution(Protocol):
-    """What the actor's outputs mean. B is the batch, or T x B."""
+    """The distribution of actions for the outputs of an actor. B is the batch, or T x B."""
 
     @property
     def size(self) -> int:
-        """Numbers that the actor puts out for one observation."""
+        """Outputs of the actor for one observation."""
         ...
 
     def sample(self, outputs: Floats, rng: np.random.Generator) -> tuple[Actions, Floats]:
-        """Actions drawn for outputs (B, size), and their log-probabilities (B,)."""
+        """Draw actions for outputs (B, size); returns them and their log-probabilities (B,)."""
         ...
 
     def mode(self, outputs: Floats) -> Actions:
-        """The likeliest action for each of outputs (B, size)."""
+        """Return the likeliest action for each of outputs (B, size)."""
         ...
 
     def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
-        """log π(action), (B,), differentiable."""
+        """Return log π(action), (B,), differentiable."""
         ...
 
     def entropy(self, outputs: Tensor) -> Tensor:
-        """The entropy of π, (B,), differentiable."""
+        """Return the entropy of π, (B,), differentiable."""
         ...
 
 
@@ -153,9 +153,9 @@ class Gaussian:
 
 
 def distribution_for(space: gymnasium.Space[object]) -> Distribution:
-    """The distribution over the actions of `space`.
+    """Return the distribution over the actions of `space`.
 
-    Raises: TargetError for a space that none of them covers.
+    Raises: TargetError for a space without one.
     """
     match space:
         case spaces.Discrete():
@@ -183,7 +183,7 @@ class ActorCritic(nn.Module):
     All parameters lie in one flat vector, `flat`, with a flat gradient: the optimiser and the
     clipping of the norm are one operation each, whatever the number of layers.
 
-    Raises: TargetError for observations or actions that it cannot take.
+    Raises: TargetError for observation or action spaces that it does not support.
     """
 
     def __init__(
@@ -202,11 +202,15 @@ class ActorCritic(nn.Module):
                 "with gymnasium.wrappers.FlattenObservation"
             )
         self.distribution = distribution_for(action_space)
-        # A Gaussian draws beyond the env's bounds; what the env gets is clipped.
+        # A Gaussian draws beyond the bounds of the env, which receives clipped actions.
         box = action_space if isinstance(action_space, spaces.Box) else None
         self._bounds = None if box is None else (box.low, box.high)
+        self._env_dtype = np.dtype(action_space.dtype)
+        drawn = np.dtype(np.int64 if box is None else np.float32)
+        # Of the actions that are stored and learned from: at least as precise as the env's.
+        self.action_dtype = drawn if box is None else np.result_type(drawn, self._env_dtype)
         inputs = math.prod(observation_space.shape)
-        # A Gaussian's standard deviations are parameters of their own, no function of the input.
+        # The standard deviations of a Gaussian are parameters, no function of the observation.
         self.free = isinstance(self.distribution, Gaussian)
         outputs = self.distribution.size // 2 if self.free else self.distribution.size
         sizes = [inputs, *hidden_sizes, outputs]
@@ -223,7 +227,7 @@ class ActorCritic(nn.Module):
         self._log_std = self.log_std.detach().numpy()
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """The actor's outputs (B, size) and the values (B,) of observations (B, inputs)."""
+        """Return the outputs of the actor (B, size) and values (B,) of observations (B, inputs)."""
         hidden = obs.expand(2, *obs.shape)
         *inner, last = zip(self.biases, self.weights, strict=True)
         for bias, weight in inner:
@@ -234,7 +238,7 @@ class ActorCritic(nn.Module):
         return actor, critic[:, 0]
 
     def outputs(self, obs: NDArray[np.generic]) -> tuple[Floats, Floats]:
-        """`forward` without gradients, in numpy; observations of any float type and shape."""
+        """Compute `forward` without gradients, in numpy, for observations of any type and shape."""
         hidden = obs.reshape(len(obs), -1).astype(np.float32, copy=False)
         *inner, last = self._layers
         for weight, bias in inner:
@@ -245,16 +249,18 @@ class ActorCritic(nn.Module):
         return actor, critic[:, 0]
 
     def greedy(self, obs: NDArray[np.generic]) -> Actions:
-        """The likeliest action for each observation, as the env takes it."""
+        """Return the likeliest action for each observation, as the env takes it."""
         return self.for_env(self.distribution.mode(self.outputs(obs)[0]))
 
     def for_env(self, action: Actions) -> Actions:
-        """Actions within the bounds of the env's action space."""
-        return action if self._bounds is None else np.clip(action, *self._bounds)
+        """Return actions as the env takes them: in its bounds, and of its type."""
+        if self._bounds is not None:
+            action = np.clip(action, *self._bounds)
+        return action.astype(self._env_dtype, copy=False)
 
 
 def _orthogonal(sizes: Sequence[int], generator: torch.Generator) -> list[Tensor]:
-    """First weights of both nets, (2, inputs, outputs) a layer; torch's global generator rests.
+    """Draw the first weights of both nets, (2, inputs, outputs) a layer, from `generator` alone.
 
     The gains are those that PPO is known to need: a small last layer of the actor makes the first
     actions about equally likely.
@@ -271,7 +277,7 @@ def _orthogonal(sizes: Sequence[int], generator: torch.Generator) -> list[Tensor
 
 
 def _flattened(tensors: Sequence[Tensor]) -> tuple[nn.Parameter, Tensor, list[Tensor]]:
-    """One parameter of all values, its gradient, and leaves of the tensors' shapes.
+    """Join tensors into one parameter; returns it, its gradient, and leaves of the tensors' shapes.
 
     The leaves share the memory of the parameter, and their gradients that of its gradient:
     backward adds up there, the optimiser reads it there.

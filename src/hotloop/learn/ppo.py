@@ -1,14 +1,16 @@
 """Proximal policy optimisation (Schulman et al. 2017), in the order in which it happens.
 
-Settings, the fragment, the five stages (act, env step, store, advantages, update), one iteration
-of them. What other learners share stands elsewhere: the mathematics in `hotloop.ops`,
-the network in `policy.py`, training until the policy has proved itself in `training.py`.
+Settings, the actor that a collector calls, the learner and its iteration. The stages of an
+iteration are act, env step and store, which are the collector's (`hotloop.rollout`), advantages
+and update. What other learners share stands elsewhere: the mathematics in `hotloop.ops`, the
+network in `policy.py`, training until the policy is good enough in `training.py`.
 """
 
+import logging
 import math
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,22 +19,27 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hotloop.data.fragment import Fragment, FragmentSpec
-from hotloop.data.layout import Layout
-from hotloop.envs.make import make_env
-from hotloop.envs.serial import SerialVectorEnv
-from hotloop.errors import SettingError, TargetError
+from hotloop.data.fragment import Fragment
+from hotloop.envs.make import make_vec
+from hotloop.errors import SettingError, TargetError, expect_whole
 from hotloop.learn.policy import ActorCritic
 from hotloop.learn.training import Point, Training, train_until_solved
 from hotloop.loop import Loop, stage
+from hotloop.loop.target import LoopFamily
 from hotloop.ops import gae
+from hotloop.rollout import StepCollector
+from hotloop.rollout.env_metadata import autoreset_mode, in_process
 
 Array = NDArray[Any]
+_LOG = logging.getLogger("hotloop")
 
 
 @dataclass(frozen=True)
 class PPOSettings:
-    """Everything that a run of PPO depends on; the defaults are tuned for CartPole-v1."""
+    """Everything that a run of PPO depends on; the defaults are tuned for CartPole-v1.
+
+    Raises: TargetError and SettingError for settings that do not fit.
+    """
 
     env_id: str = "CartPole-v1"
     """Gymnasium id of the env; "module:id" imports the module first."""
@@ -41,7 +48,13 @@ class PPOSettings:
     total_steps: int = 80_000
     """Training stops here if the env is not solved before, in env steps."""
     num_envs: int = 8
-    """Envs stepped side by side in this process (B)."""
+    """Envs stepped side by side (B)."""
+    backend: str = "serial"
+    """Where the envs are stepped: serial (this process), process, ray, or auto, which measures."""
+    num_workers: int | None = None
+    """Worker processes or Ray actors; not with serial. None takes what suits the machine."""
+    double_buffer: bool = False
+    """Step one half of the envs while the policy acts for the other; not with serial."""
     fragment_steps: int = 32
     """Steps of every env between two updates (T)."""
     epochs: int = 6
@@ -85,6 +98,22 @@ class PPOSettings:
                 f"ppo: minibatches: expected a divisor of the batch's {self.batch_steps} steps "
                 f"(num_envs x fragment_steps), got {self.minibatches}"
             )
+        self._check_backend()
+
+    def _check_backend(self) -> None:
+        expect_whole("ppo: num_workers", self.num_workers, 1)
+        if self.backend == "serial" and (self.num_workers is not None or self.double_buffer):
+            name = "double_buffer" if self.num_workers is None else "num_workers"
+            raise SettingError(
+                f"ppo: {name}: expected none with backend 'serial', which steps all envs in this "
+                f"process, got {getattr(self, name)}; leave it out, or choose another backend, "
+                "such as 'process'"
+            )
+        if self.double_buffer and self.num_envs % 2:
+            raise SettingError(
+                f"ppo: num_envs: expected an even number with double_buffer, which steps them in "
+                f"two halves, got {self.num_envs}"
+            )
 
     @property
     def batch_steps(self) -> int:
@@ -92,97 +121,88 @@ class PPOSettings:
         return self.num_envs * self.fragment_steps
 
 
-def fragment_for(settings: PPOSettings, obs: Array, action: Array) -> Fragment:
-    """Room for observations and actions like these, (B, ...) each, in the learner's precision."""
-    number = Layout(np.dtype(np.float32), ())
-    return Fragment.empty(
-        FragmentSpec(
-            steps=settings.fragment_steps,
-            envs=settings.num_envs,
-            obs=Layout(np.dtype(np.float32), obs.shape[1:]),
-            action=Layout(action.dtype, action.shape[1:]),
-            reward=number,
-            extras=(("log_prob", number), ("value", number)),
-        )
-    )
-
-
 @dataclass
 class Progress:
-    """What moves from one iteration to the next."""
+    """What is counted from one iteration to the next."""
 
-    obs: Array  # (B, ...), where every env stands
     env_steps: int = 0
     losses: dict[str, float] = field(default_factory=dict)  # of the last minibatch
+
+
+@dataclass(frozen=True)
+class Actor:
+    """A policy as a collector calls it; the actions are drawn from `rng`."""
+
+    policy: ActorCritic
+    rng: np.random.Generator
+
+    def __call__(self, obs: Array) -> tuple[Array, dict[str, Array]]:
+        """Return actions, their log-probabilities, and the values of the observations."""
+        outputs, value = self.policy.outputs(obs)
+        action, log_prob = self.policy.distribution.sample(outputs, self.rng)
+        return action, {"log_prob": log_prob, "value": value}
 
 
 class PPO:
     """The learner. `iterate` is the loop's body; the methods before it are its stages, in order.
 
-    envs: what to learn on, of num_envs envs that reset in the same step, such as a simulation's;
-    None for envs of settings.env_id, stepped one after the other.
+    envs: what to learn on, num_envs envs that reset themselves, such as a simulation's; None for
+    envs of settings.env_id on settings.backend.
 
-    Raises: SettingError for envs of another number or mode.
+    Raises: SettingError for settings, and for envs of another number or mode; TargetError for
+    spaces that the policy cannot take; what making the envs raises.
     """
 
     def __init__(self, settings: PPOSettings, envs: VectorEnv | None = None) -> None:
         self.settings = s = settings
         torch.set_num_threads(s.torch_threads)
-        self.envs: Any = envs or SerialVectorEnv(
-            [partial(make_env, s.env_id)] * s.num_envs, autoreset_mode="same_step"
-        )
-        mode = self.envs.metadata.get("autoreset_mode")
-        if self.envs.num_envs != s.num_envs or mode != AutoresetMode.SAME_STEP:
-            raise SettingError(
-                f"PPO: expected {s.num_envs} envs (num_envs) with autoreset_mode='same_step'; got "
-                f"{self.envs.num_envs} with {mode}"
+        self.envs: Any = _made(s) if envs is None else envs
+        with ExitStack() as on_error:
+            if envs is None:
+                on_error.callback(self.envs.close)
+            _check_envs(self.envs, s)
+            self.policy = ActorCritic(
+                self.envs.single_observation_space,
+                self.envs.single_action_space,
+                hidden_sizes=[s.hidden_size] * s.hidden_layers,
+                seed=s.seed,
             )
-        self.policy = ActorCritic(
-            self.envs.single_observation_space,
-            self.envs.single_action_space,
-            hidden_sizes=[s.hidden_size] * s.hidden_layers,
-            seed=s.seed,
-        )
-        self.optimizer = torch.optim.Adam([self.policy.flat], s.learning_rate, eps=1e-5, fused=True)
-        self.rng = np.random.default_rng(s.seed)
-        self.progress = Progress(self.envs.reset(seed=s.seed)[0])
-        example = self.policy.greedy(self.progress.obs)
-        self.fragment = fragment_for(s, self.progress.obs, example)
-        self.act = stage("act", self._act, effect="stateful")
-        self.env_step = stage("env step", self._env_step, effect="stateful")
-        # The fragment is state, not declared as written: to replay a copy of it costs three times
-        # what storing a step does, and where storing is left out an older fragment serves as well.
-        self.store = stage("store", self._store, effect="stateful")
+            self.optimizer = torch.optim.Adam(
+                [self.policy.flat], s.learning_rate, eps=1e-5, fused=True
+            )
+            self.rng = np.random.default_rng(s.seed)
+            self.progress = Progress()
+            self.collector = self._collector()
+            on_error.pop_all()
         self.advantages = stage("advantages", self._advantages, effect="pure")
         self.update = stage("update", self._update, effect="stateful")
-        self._advantages(self.progress.obs)  # compiles the kernel now, not in the first iteration
+        # Compiles the kernel now, not in the first iteration.
+        gae(*np.zeros((3, 1, 1), np.float32), *np.zeros((2, 1, 1), np.bool_), gamma=1, lambda_=1)
 
-    def _act(self, obs: Array) -> tuple[Array, Array, Array]:
-        """An action for every env, its log-probability, and the value of the observation."""
-        outputs, value = self.policy.outputs(obs)
-        action, log_prob = self.policy.distribution.sample(outputs, self.rng)
-        return action, log_prob, value
+    def _collector(self) -> StepCollector:
+        """Make the collector: the unclipped action is stored, everything in single precision."""
+        s = self.settings
+        double_buffer = s.double_buffer and not in_process(self.envs)
+        if s.double_buffer and not double_buffer:
+            _LOG.info("no double buffering: the envs are stepped in this process")
+        return StepCollector(
+            self.envs,
+            Actor(self.policy, self.rng),
+            fragment_steps=s.fragment_steps,
+            double_buffer=double_buffer,
+            seed=s.seed,
+            dtypes={
+                "obs": np.float32,
+                "action": self.policy.action_dtype,
+                "reward": np.float32,
+            },
+            to_env=self.policy.for_env,
+        )
 
-    def _env_step(self, action: Array) -> tuple[Array, Array, Array, Array, dict[int, Array]]:
-        """The next observations, rewards, endings, and where the episodes that ended arrived."""
-        obs, reward, terminated, truncated, infos = self.envs.step(self.policy.for_env(action))
-        over = terminated | truncated
-        ended = np.flatnonzero(over).tolist() if over.any() else ()
-        return obs, reward, terminated, truncated, {b: infos["final_obs"][b] for b in ended}
-
-    def _store(self, t: int, obs: Array, final_obs: dict[int, Array], **step: Any) -> None:
-        """Write step t of every env into the fragment; `obs` is where it starts."""
-        if t == 0:
-            self.fragment.begin(obs)
-        self.fragment.write(t, **step)
-        for b, arrived in final_obs.items():
-            self.fragment.end(t, b, arrived)
-
-    def _advantages(self, obs: Array) -> tuple[Array, Array]:
-        """Advantages and returns (T, B); `obs` (B, ...) is where the fragment ends."""
-        f = self.fragment
-        value = f.extras["value"]
-        next_value = np.concatenate((value[1:], self.policy.outputs(obs)[1][None]))
+    def _advantages(self, fragment: Fragment) -> tuple[Array, Array]:
+        """Return advantages and returns, (T, B) each."""
+        f, value = fragment, fragment.extras["value"]
+        next_value = np.concatenate((value[1:], self.policy.outputs(f.last_obs)[1][None]))
         t, b = f.final_t, f.final_b
         cut = f.truncated[t, b]
         if cut.any():  # cut, not over: what would have come is what the critic expects
@@ -192,19 +212,13 @@ class PPO:
             f.reward, value, next_value, f.terminated, f.truncated, gamma=gamma, lambda_=lambda_
         )
 
-    def _update(self, advantage: Array, return_: Array) -> dict[str, float]:
-        """Several passes over the fragment; returns the losses of the last minibatch."""
-        s, f, grad = self.settings, self.fragment, self.policy.grad
+    def _update(self, fragment: Fragment, advantage: Array, return_: Array) -> dict[str, float]:
+        """Pass over the fragment several times; returns the losses of the last minibatch."""
+        s, grad = self.settings, self.policy.grad
         # Beyond total_steps, where only a benchmark goes, the work stays and the policy rests.
         left = max(0.0, 1 - self.progress.env_steps / s.total_steps) if s.anneal else 1.0
         self.optimizer.param_groups[0]["lr"] = s.learning_rate * left
-        # Normalised once over the batch, not over each minibatch: the same where there is one.
-        advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-        obs = f.obs.reshape(s.batch_steps, -1)
-        batch = [torch.from_numpy(obs)] + [
-            torch.from_numpy(a.reshape(s.batch_steps, *a.shape[2:]))
-            for a in (f.action, f.extras["log_prob"], advantage, return_)
-        ]
+        batch = _batch(fragment, advantage, return_)
         for _ in range(s.epochs):
             for part in self._parts(batch):
                 loss, losses = self._loss(*part, clip=s.clip * left)
@@ -217,11 +231,11 @@ class PPO:
         return {name: float(value) for name, value in losses.items()}
 
     def _parts(self, batch: list[Tensor]) -> Iterator[list[Tensor]]:
-        """The batch cut at random into minibatches; as it is, where there is only one."""
+        """Cut the batch at random into minibatches; a single one is the batch as it is."""
         if self.settings.minibatches == 1:
             yield batch
             return
-        order = torch.from_numpy(self.rng.permutation(self.settings.batch_steps))
+        order = torch.from_numpy(self.rng.permutation(len(batch[0])))
         for index in order.chunk(self.settings.minibatches):
             yield [tensor[index] for tensor in batch]
 
@@ -252,34 +266,18 @@ class PPO:
         return loss, {"policy": -gain.detach(), "value": error.detach()}
 
     def iterate(self) -> int:
-        """One iteration: a fragment, its advantages, an update on it. Returns its env steps."""
-        obs = self.progress.obs
-        for t in range(self.settings.fragment_steps):
-            action, log_prob, value = self.act(obs)
-            next_obs, reward, terminated, truncated, final_obs = self.env_step(action)
-            self.store(
-                t,
-                obs,
-                final_obs,
-                action=action,
-                reward=reward,
-                terminated=terminated,
-                truncated=truncated,
-                next_obs=next_obs,
-                extras={"log_prob": log_prob, "value": value},
-            )
-            obs = next_obs
-        advantage, return_ = self.advantages(obs)
-        self.progress.losses = self.update(advantage, return_)
-        self.progress.obs = obs
-        self.progress.env_steps += self.settings.batch_steps
-        return self.settings.batch_steps
+        """Collect a fragment and update the policy on it; returns the env steps."""
+        fragment = self.collector.collect()
+        advantage, return_ = self.advantages(fragment)
+        self.progress.losses = self.update(fragment, advantage, return_)
+        self.progress.env_steps += fragment.env_steps
+        return fragment.env_steps
 
 
 def loop(settings: PPOSettings) -> Loop:
-    """PPO as a loop that can be measured; one iteration is a fragment and its update.
+    """Return PPO as a loop that can be measured; one iteration is a fragment and its update.
 
-    Raises: TargetError for an env that does not exist or that PPO cannot take.
+    Raises: as `PPO`.
     """
     learner = PPO(settings)
     return Loop(
@@ -290,8 +288,7 @@ def loop(settings: PPOSettings) -> Loop:
         state=[
             learner.policy,
             learner.optimizer,
-            learner.envs,
-            learner.fragment,
+            *learner.collector.state,
             learner.progress,
             learner.rng,
         ],
@@ -299,12 +296,16 @@ def loop(settings: PPOSettings) -> Loop:
     )
 
 
+PPO_LOOPS = LoopFamily(lambda env_id: loop(PPOSettings(env_id=env_id)))
+"""`ppo:ENV_ID` as a target."""
+
+
 def train(
     settings: PPOSettings, *, on_iteration: Callable[[Point], None] | None = None
 ) -> Training:
     """Train until two greedy evaluations in a row reach the target, or `total_steps` are used.
 
-    Raises: TargetError for an env that does not exist or that PPO cannot take.
+    Raises: as `PPO`, and what the env raises; the envs are closed in any case.
     """
     learner = PPO(settings)
     try:
@@ -319,3 +320,37 @@ def train(
         )
     finally:
         learner.envs.close()
+
+
+def _made(settings: PPOSettings) -> VectorEnv:
+    return make_vec(
+        settings.env_id,
+        settings.num_envs,
+        backend=settings.backend,
+        num_workers=settings.num_workers,
+        autoreset_mode="same_step",
+        splits=2 if settings.double_buffer else 1,
+    )
+
+
+def _check_envs(envs: VectorEnv, settings: PPOSettings) -> None:
+    mode = autoreset_mode(envs)
+    if envs.num_envs != settings.num_envs or mode == AutoresetMode.DISABLED:
+        raise SettingError(
+            f"PPO: expected {settings.num_envs} envs (num_envs) with autoreset_mode='same_step' or "
+            f"'next_step'; got {envs.num_envs} with {mode}"
+        )
+
+
+def _batch(fragment: Fragment, advantage: Array, return_: Array) -> list[Tensor]:
+    """Return what the loss takes of all transitions: (N, inputs), (N, ...), then (N,) each."""
+    f = fragment
+    valid: Any = slice(None) if f.valid.all() else f.valid.reshape(-1)
+    obs, action, log_prob, advantage, return_ = (
+        array.reshape(-1, *array.shape[2:])[valid]
+        for array in (f.obs, f.action, f.extras["log_prob"], advantage, return_)
+    )
+    # Normalised once over the batch, not over each minibatch: the same where there is one.
+    advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+    obs = obs.reshape(len(obs), -1)
+    return [torch.from_numpy(a) for a in (obs, action, log_prob, advantage, return_)]

@@ -1,4 +1,4 @@
-"""Training until a policy has proved itself: the same rule and the same clock for every learner."""
+"""Train until a policy is good enough: the same rule and the same clock for every learner."""
 
 import math
 import time
@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hotloop.envs.make import env_spec
+from hotloop.envs.ids import env_spec
 from hotloop.learn.evaluate import Evaluation, Greedy
 
-# One pass may be luck: 20 episodes at a good moment of a policy that still swings.
+# A single pass may be chance: the returns of a policy that learns go up and down.
 PASSES = 2
 
 
@@ -26,7 +26,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Training:
-    """A finished training: its curve has one entry for each greedy evaluation."""
+    """A training that has ended: its curve has one entry for each greedy evaluation."""
 
     target_return: float  # not a number where the env names none
     env_steps: NDArray[np.int64]
@@ -55,10 +55,10 @@ def train_until_solved(
     target_return: float,
     on_iteration: Callable[[Point], None] | None,
 ) -> Training:
-    """Iterate until two greedy evaluations in a row reach the target, or the steps are used.
+    """Iterate until two greedy evaluations in a row reach the target, or `total_steps` are used.
 
     iterate: one iteration of the learner; returns its env steps.
-    evaluate_every: env steps between two evaluations, which no reported time contains.
+    evaluate_every: env steps between two evaluations, which are in no reported time.
     target_return: not a number stands for the env's own threshold; if it has none, nothing solves.
     """
     if math.isnan(target_return):

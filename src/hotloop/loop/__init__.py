@@ -1,9 +1,9 @@
-"""The ground that the method and the engines share: stages, loops, arms, time, and runs."""
+"""What the method and the engines have in common: stages, loops, arms, time, and runs."""
 
 from hotloop.loop.arm import BURN, DELAY, FREE, PAD, REAL, WAIT, Arm, Mode
-from hotloop.loop.board import Board
 from hotloop.loop.clock import Clock, RealClock
 from hotloop.loop.conduct import Block, Conductor, Request, drive
+from hotloop.loop.control import SharedControl
 from hotloop.loop.loop import Loop
 from hotloop.loop.run import Run, load
 from hotloop.loop.script import iterations, state
@@ -18,7 +18,6 @@ __all__ = [
     "WAIT",
     "Arm",
     "Block",
-    "Board",
     "Clock",
     "Conductor",
     "Loop",
@@ -26,6 +25,7 @@ __all__ = [
     "RealClock",
     "Request",
     "Run",
+    "SharedControl",
     "Stage",
     "drive",
     "iterations",

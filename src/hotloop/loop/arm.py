@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class Kind(IntEnum):
-    """What a stage does when it is called; the byte on the board."""
+    """What a stage does when it is called: one byte of the shared control."""
 
     OFF = 0  # nothing is measured: straight through
     REAL = 1  # runs, and is timed
@@ -17,7 +17,7 @@ class Kind(IntEnum):
     WAIT = 5  # replays, then waits the recorded duration / k
     DELAY = 6  # runs, then waits d seconds more
     RECORD = 7  # runs, and its output, duration and processor time go onto the tape
-    CHECK = 8  # runs, and is compared with what it promised of its effects
+    CHECK = 8  # runs, and is compared with what it declares of its effects
     WORK = 9  # replays, then computes for the recorded processor time / k
 
 
@@ -48,7 +48,7 @@ _AS_FLOAT, _AS_BITS = struct.Struct("f"), struct.Struct("I")
 
 
 def packed(mode: Mode, epoch: int) -> int:
-    """A mode and its epoch in one 64-bit word: written and read as a whole, never half.
+    """Pack a mode and its epoch into one 64-bit word: written and read as a whole, never half.
 
     Bits 0 to 7 hold the kind, 8 to 31 the epoch, 32 to 63 the amount as a 32-bit float. OFF is 0.
     """
@@ -59,17 +59,17 @@ def packed(mode: Mode, epoch: int) -> int:
 
 
 def kind_of(word: int) -> int:
-    """The kind in a packed word, as a plain integer."""
+    """Return the kind in a packed word, as a plain integer."""
     return word & 0xFF
 
 
 def epoch_of(word: int) -> int:
-    """The epoch in a packed word, modulo 2²⁴."""
+    """Return the epoch in a packed word, modulo 2²⁴."""
     return word >> 8 & _EPOCHS - 1
 
 
 def amount_of(word: int) -> float:
-    """The amount in a packed word."""
+    """Return the amount in a packed word."""
     amount: float = _AS_FLOAT.unpack(_AS_BITS.pack(word >> 32 & 0xFFFFFFFF))[0]
     return amount
 
@@ -82,8 +82,8 @@ def BURN(k: float) -> Mode:
 def WORK(k: float) -> Mode:
     """Replay, then compute until 1/k of the recorded processor time is used.
 
-    Beside other threads a stage takes longer than it computes; what it takes from them is what it
-    computes.
+    Beside other threads a stage takes longer than it computes: only its processor time is taken
+    from them.
     """
     return Mode(Kind.WORK, k)
 

@@ -1,9 +1,9 @@
-"""Keep a core busy for a time, in the manner of the stage that is stood for.
+"""Keep a core busy for a time, in the way of the stage that is replaced.
 
 A stage that computes in Python holds the interpreter lock; one that computes in NumPy or torch
 releases it, and other threads run meanwhile; one that reads large arrays takes memory bandwidth
-from its neighbours. What burns in a stage's place must do the same, or the others would be hindered
-in another way than by the stage. All of it is compiled code of the standard library, so that
+from its neighbours. What computes in a stage's place must do the same, or the others would be
+slowed in another way than by the stage. All of it is compiled code of the standard library, so that
 nothing has to be compiled or imported in a worker process first.
 """
 
@@ -18,7 +18,7 @@ RELEASED_BYTES = 256 << 10
 # A stage that moves less than this a call works in the cache.
 LARGE_BYTES = 1 << 20
 MOST_BYTES = 64 << 20
-# A release of the lock lasts no longer than this, so that the end is met.
+# A release of the lock lasts no longer than this, so that the deadline is met.
 SLICE_NS = 1_000_000
 _FIRST_ROUNDS = 16
 
@@ -31,8 +31,8 @@ def burn_until(
 ) -> None:
     """Compute until a clock reaches the deadline.
 
-    releases_lock: whether other threads may run meanwhile. moved_bytes: memory that is read round
-    and round, where it is more than the caches hold. now_ns: the clock, of time or of the thread's
+    releases_lock: whether other threads may run meanwhile. moved_bytes: memory that is read again
+    and again, where it is more than the caches hold. now_ns: the clock, of time or of the thread's
     processor time.
     """
     if moved_bytes >= LARGE_BYTES:

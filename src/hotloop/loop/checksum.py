@@ -9,7 +9,7 @@ import numpy as np
 from hotloop.loop.values import torch_if_loaded
 
 # Beyond this, sums of blocks and a sample take the place of a checksum of all bytes: they see any
-# one write, and miss only what changes places within a block.
+# one write, and miss only values that are exchanged within a block.
 WHOLE_BYTES = 8 << 20
 BLOCK_WORDS = 8192
 # Relative error that adding up in another order may bring to 32 bit numbers.
@@ -17,7 +17,7 @@ ROUNDING = 1e-4
 
 
 def array_checksum(value: np.ndarray, *, by_value: bool = False) -> object:
-    """A checksum of an array's bytes; by_value: NaN equals NaN, and 0.0 equals -0.0."""
+    """Return a checksum of an array's bytes; by_value: NaN equals NaN, and 0.0 equals -0.0."""
     distinct = _without_repeats(value)
     if by_value and distinct.dtype.kind in "fc" and distinct.nbytes <= WHOLE_BYTES:
         distinct = distinct + np.zeros((), distinct.dtype)
@@ -35,7 +35,7 @@ def array_checksum(value: np.ndarray, *, by_value: bool = False) -> object:
 
 
 def tensor_checksum(value: Any, *, by_value: bool = False) -> object:
-    """A checksum of a tensor's bytes; None where it has none to be read."""
+    """Return a checksum of a tensor's bytes, or its version where no bytes can be read."""
     if value.device.type == "meta" or str(value.layout) != "torch.strided":
         return value._version
     shared = value.detach()
@@ -53,7 +53,7 @@ def tensor_checksum(value: Any, *, by_value: bool = False) -> object:
 
 
 def saved_checksum(content: Any) -> object:
-    """A checksum of what an object saved of itself, if only pickling can read it; else None."""
+    """Return a checksum of what an object saved of itself, if only pickling can read it."""
     kind = type(content)
     if (
         kind.__module__ == "builtins"
@@ -68,7 +68,7 @@ def saved_checksum(content: Any) -> object:
 
 
 class DeviceFloats:
-    """Numbers on a device, equal to others up to rounding: sums there come in any order."""
+    """Numbers on a device, equal to others up to rounding: sums there are added in any order."""
 
     def __init__(self, value: Any) -> None:
         self._value = value.detach().clone()
@@ -84,7 +84,7 @@ class DeviceFloats:
 
 
 def _without_repeats(value: np.ndarray) -> np.ndarray:
-    """One of each element that a broadcast repeats."""
+    """Return the array with each element that a broadcast repeats once."""
     repeated = tuple(slice(0, 1) if step == 0 else slice(None) for step in value.strides)
     shared: np.ndarray = np.asarray(value)[repeated]
     return shared

@@ -1,8 +1,8 @@
-"""Time, as everything in hotloop reads it and spends it.
+"""Reading the time, and letting time pass.
 
 A `Clock` is passed in, never fetched, so that a test can put a fake one in its place and expect
-exact numbers. `wait` gives the processor away, `burn` keeps it: the difference is what tells a
-cost through waiting from a cost through contention.
+exact numbers. `wait` leaves the processor to others, `burn` keeps it: by that difference a cost
+through waiting is distinguished from a cost through contention.
 """
 
 import asyncio
@@ -14,16 +14,16 @@ from typing import Protocol
 from hotloop.loop.burn import burn_until
 
 # Linux wakes a sleeper 50 µs late at best (its timer slack) and often later: the last stretch of
-# a wait is spun away, giving the interpreter lock and the core to whoever wants them.
+# a wait is a busy loop that gives the interpreter lock to other threads.
 SPIN_NS = 150_000
 # An event loop's timers are no finer than this.
 ASYNC_SPIN_NS = 1_500_000
-# Waits that come out further off than this are reported as not measurable.
+# Waits with a larger relative error than this are reported as not measurable.
 WAIT_TOLERANCE = 0.2
 
 
 class Clock(Protocol):
-    """What a stage needs of time."""
+    """The time, for a stage: how to read it, and how to let some pass."""
 
     def now_ns(self) -> int:
         """Monotonic time, comparable between the processes of one machine, in ns."""
@@ -38,7 +38,7 @@ class Clock(Protocol):
         ...
 
     def wait_ns(self, duration_ns: float) -> int:
-        """Let `duration_ns` pass without using the processor; returns what really passed, in ns."""
+        """Let `duration_ns` pass without using the processor; return what really passed, in ns."""
         ...
 
     def burn_ns(
@@ -49,7 +49,7 @@ class Clock(Protocol):
         moved_bytes: float = 0,
         on_cpu: bool = False,
     ) -> int:
-        """Let `duration_ns` pass while using the processor; returns what really passed, in ns.
+        """Let `duration_ns` pass while using the processor; return what really passed, in ns.
 
         releases_lock: whether other threads may run meanwhile; moved_bytes: memory to go through;
         on_cpu: whether processor time of this thread is meant, and not time.
@@ -74,7 +74,7 @@ class RealClock:
     process_cpu_ns = staticmethod(time.process_time_ns)
 
     def wait_ns(self, duration_ns: float) -> int:
-        """Sleep, then spin the last stretch while giving the interpreter lock away."""
+        """Sleep, then loop until the time is up, giving the interpreter lock to other threads."""
         start = time.perf_counter_ns()
         if duration_ns <= 0:
             return 0
@@ -95,7 +95,7 @@ class RealClock:
         moved_bytes: float = 0,
         on_cpu: bool = False,
     ) -> int:
-        """Compute in compiled code, with the interpreter lock or without, as a stage does."""
+        """Compute in compiled code, with the interpreter lock or without it."""
         start = time.perf_counter_ns()
         if duration_ns <= 0:
             return 0
@@ -107,7 +107,7 @@ class RealClock:
         return time.perf_counter_ns() - start
 
     def sleep_ns(self, duration_ns: float) -> None:
-        """Sleep, with no stretch of spinning at the end."""
+        """Sleep, without a busy loop at the end."""
         time.sleep(duration_ns * 1e-9)
 
     async def wait_async_ns(self, duration_ns: float) -> int:
@@ -124,7 +124,7 @@ class RealClock:
 
 
 def resolution_ns(clock: Clock, repeats: int = 2_000) -> int:
-    """The smallest step between two readings of `clock` that differ, in ns."""
+    """Return the smallest step between two readings of `clock` that differ, in ns."""
     smallest = 1_000_000_000
     last = clock.now_ns()
     for _ in range(repeats):
@@ -136,7 +136,7 @@ def resolution_ns(clock: Clock, repeats: int = 2_000) -> int:
 
 
 def wait_error(clock: Clock, duration_ns: float, repeats: int = 15) -> float:
-    """How far a wait of `duration_ns` comes out, relative to it (median of `repeats`).
+    """Return the relative error of a wait of `duration_ns` (median of `repeats`).
 
     More than `WAIT_TOLERANCE` means that waits of this length are not measurable here.
     """
@@ -145,10 +145,10 @@ def wait_error(clock: Clock, duration_ns: float, repeats: int = 15) -> float:
 
 
 def shortest_wait_ns(clock: Clock) -> int:
-    """The shortest wait that this machine keeps within `WAIT_TOLERANCE`, in ns; 1 ms at most.
+    """Return the shortest wait that this machine keeps within `WAIT_TOLERANCE`: ns, 1 ms at most.
 
-    Up to `SPIN_NS` a wait is all spun: the interpreter lock is given away, the core is not. So
-    nothing shorter than twice that stands for a stage that waits.
+    Up to `SPIN_NS` a wait is a busy loop that keeps its core. So nothing shorter than twice that
+    can stand for a stage that waits.
     """
     for duration_ns in (2 * SPIN_NS, 500_000, 1_000_000):
         if wait_error(clock, duration_ns) <= WAIT_TOLERANCE:

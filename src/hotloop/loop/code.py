@@ -1,4 +1,4 @@
-"""Reading code objects: which globals a function names, and whose code it is."""
+"""Reading code objects: which globals a function names, and whether the user wrote it."""
 
 import dis
 import functools
@@ -24,7 +24,7 @@ class GlobalNames(NamedTuple):
 
 @functools.lru_cache(maxsize=8192)
 def globals_named(code: types.CodeType) -> GlobalNames:
-    """The globals that a function's code names, with the functions defined in it."""
+    """Return the globals that a function's code names, and the functions defined in it."""
     loaded: dict[str, None] = {}
     attributes: set[str] = set()
     for each in _with_nested(code):
@@ -54,7 +54,7 @@ def _with_nested(code: types.CodeType) -> Iterator[types.CodeType]:
 
 @functools.lru_cache(maxsize=8192)
 def is_users_file(filename: str) -> bool:
-    """Whether a file is neither the standard library's nor that of an installed package."""
+    """Whether a file belongs neither to the standard library nor to an installed package."""
     if filename.startswith(("<frozen", "<built-in", "<__array_function__")):
         return False
     path = Path(filename)
@@ -71,7 +71,7 @@ def _library_folders() -> tuple[Path, ...]:
 
 
 def is_users(kind: type) -> bool:
-    """Whether a class is defined in a file of the user's."""
+    """Whether a class is defined in a file of the user."""
     module = kind.__module__
     if module == "builtins" or f"{module}.".startswith("hotloop.loop."):
         return False

@@ -1,6 +1,6 @@
 """Comparing two observations: what differs, with its path.
 
-Both graphs are walked at once. So an object that was exchanged for an equal one does not count as
+Both graphs are walked together. So an object that was exchanged for an equal one does not count as
 a change, and only what differs is given a path.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from hotloop.loop.observe import Observation
-from hotloop.loop.reading import PLAIN, Node, Part, held, items
+from hotloop.loop.reading import PLAIN, Node, Part, items, references
 
 _ABSOLUTE = (
     "argument",
@@ -53,17 +53,17 @@ class Difference:
 def differences(
     before: Observation, after: Observation, *, may_change: Collection[int] = frozenset()
 ) -> Iterator[Difference]:
-    """What differs, nearest to the roots first, each path once.
+    """Yield what differs, nearest to the roots first, each path once.
 
     may_change: identities of objects that may hold something else than before; what they held
-    and still hold is compared. The global random generators are not, then.
+    and still hold is compared. If any are given, the global random generators are not compared.
     What only one of the two has seen, because a limit ended the other, is left out.
     """
     return _Comparison(before, after, may_change).run()
 
 
 class _Comparison:
-    """Two observations, walked at once."""
+    """Two observations, walked together."""
 
     def __init__(
         self, before: Observation, after: Observation, may_change: Collection[int]
@@ -89,7 +89,7 @@ class _Comparison:
     def _part(
         self, first: Part, second: Part, link: Link | None, kind: type
     ) -> Iterator[Link | None]:
-        """Compare references that belong together; yields the ways to what differs."""
+        """Compare references that belong together; yield the links to what differs."""
         style = first.style
         if isinstance(first.values, tuple) or isinstance(second.values, tuple):
             assert isinstance(first.values, tuple)
@@ -154,7 +154,7 @@ class _Comparison:
         node, later = (seen.nodes.get(id(value)) for seen in (self._before, self._after))
         if node is None or later is None:
             return
-        still = {id(each) for part in later.parts for each in held(part)}
+        still = {id(each) for part in later.parts for each in references(part)}
         parts = tuple(
             Part(part.style, {key: each for key, each in items(part) if id(each) in still})
             for part in node.parts
@@ -163,7 +163,7 @@ class _Comparison:
 
 
 def _is_cache(kind: type, name: str) -> bool:
-    """Whether an attribute comes to be when it is first asked for, and then stays."""
+    """Whether an attribute is computed when it is first read, and then kept."""
     return isinstance(getattr(kind, name, None), functools.cached_property)
 
 
@@ -180,7 +180,7 @@ def _difference(found: Link | None, owner: Link | None, kind: type) -> Differenc
 
 
 def path_of(link: Link | None) -> str:
-    """The way to an object as a reader would write it, such as `self.env.steps`."""
+    """Return the path to an object as a reader would write it, such as `self.env.steps`."""
     steps: list[Link] = []
     while link is not None:
         if link.style in ("saved", "drawn", "generator"):

@@ -1,9 +1,9 @@
-"""Running a loop in blocks, whoever holds the `for`.
+"""Running a loop in blocks, whether hotloop or a user's script runs its iterations.
 
-A measurement is written as a generator: it yields a `Request` (run so many iterations under this
-arm) and is sent the `Block` that was measured. The `Conductor` turns that into what happens at the
-end of each iteration, so that the same measurement drives a `Loop` whose body hotloop calls, and a
-user's script that only says where its iterations end.
+A measurement is a generator: it yields a `Request` (run so many iterations under this arm) and is
+sent the `Block` that was measured. The `Conductor` turns that into what happens at the end of each
+iteration, so that the same measurement works on a `Loop` whose body hotloop calls, and on a user's
+script that only says where its iterations end.
 """
 
 import os
@@ -15,12 +15,13 @@ from typing import Any, TypeVar
 
 from hotloop.errors import LoopError
 from hotloop.loop.arm import OFF, Arm
-from hotloop.loop.board import Board, Event
+from hotloop.loop.control import SharedControl
+from hotloop.loop.event import Event
 from hotloop.loop.loop import Loop, checked_units
 
-# The view is refreshed, and long blocks are cut, no more often than this.
+# The observer is called no more often than this.
 TICK_NS = 400_000_000
-# So many iterations wait for a time to pass at the most: they may take none at all.
+# At most so many iterations are drained until a time has passed: they may take no time at all.
 MOST_DRAINED = 1_000
 
 
@@ -30,13 +31,13 @@ class Request:
 
     iterations: how many are timed; seconds: or as many as start within this time; with both, what
     comes first.
-    drain: iterations before them, under the same arm, that are not timed: what is still in
-    flight from the arm before comes out in these. drain_s: and as many as start within this time
-    and one more, up to `MOST_DRAINED`: what the arm before left in the caches is gone then.
+    drain: iterations before them, under the same arm, that are not timed: they use up what is
+    still in flight from the arm before. drain_s: and as many as start within this time and one
+    more, up to `MOST_DRAINED`: what the arm before left in the caches is gone then.
     at_start: called before the drain; before_last_drained: before the last iteration of it;
-    before: after it, before the first timed iteration. What other threads do meanwhile the first
-    timed iteration is spared: where they run beside the loop, call nothing that takes long there.
-    until_ns: when to end the block whatever it still lacks, on the board's clock.
+    before: after it, before the first timed iteration. What other threads do during that call, the
+    first timed iteration need not do: where they run beside the loop, it must be short.
+    until_ns: when to end the block even if it is not complete, on the control's clock.
     """
 
     arm: Arm
@@ -53,7 +54,7 @@ class Request:
 
 @dataclass
 class Block:
-    """What was measured in one block: a duration and a number of units for each iteration."""
+    """The samples of one block: a duration and a number of units for each iteration."""
 
     request: Request
     start_ns: list[int] = field(default_factory=list)
@@ -82,11 +83,11 @@ Observer = Callable[["Conductor"], None]
 
 
 class StoppedByMeasurement(BaseException):
-    """Unwinds a user's script when the measurement has what it needs; no error."""
+    """Ends a user's script when the measurement has what it needs; no error."""
 
 
 class Conductor:
-    """Feeds a measurement with blocks, at the boundaries between iterations.
+    """Gives a measurement its blocks, at the boundaries between iterations.
 
     `begin` once, then `boundary` at the end of every iteration until `finished`.
     """
@@ -94,14 +95,14 @@ class Conductor:
     def __init__(
         self,
         measurement: Measurement[Any],
-        board: Board,
+        control: SharedControl,
         *,
         name: str,
         unit: str,
         observer: Observer | None = None,
     ) -> None:
         self.name, self.unit = name, unit
-        self.board = board
+        self.control = control
         self.finished = False
         self.result: Any = None
         self.iterations_done = 0
@@ -110,7 +111,7 @@ class Conductor:
         self.block: Block | None = None
         self._measurement = measurement
         self._observer = observer
-        self._now = board.clock.now_ns
+        self._now = control.clock.now_ns
         self._pressure = PressureGauge()
         self._queued = RunQueueGauge()
         self._drain_left = 0  # iterations; stays at 2 while the time is not up
@@ -122,13 +123,13 @@ class Conductor:
         self._next_tick = 0
 
     def begin(self) -> None:
-        """Start the first block: the next thing to happen is an iteration."""
-        self.board.main_thread = threading.get_ident()
+        """Start the first block, just before the first iteration."""
+        self.control.main_thread = threading.get_ident()
         self._advance(None)
         self._iteration_start = self._now()
 
     def boundary(self, units: object) -> None:
-        """One iteration has ended, with so many units; the next starts on return.
+        """Note that an iteration has ended, with so many units; the next starts on return.
 
         Raises: LoopError for units that cannot be counted.
         """
@@ -138,7 +139,7 @@ class Conductor:
         if block is None:
             return
         self.iterations_done += 1
-        self.board.iteration[0] += 1
+        self.control.iteration[0] += 1
         self.units_done += count
         if self.first_iteration_end_ns is None:
             self.first_iteration_end_ns = end
@@ -171,14 +172,14 @@ class Conductor:
         self._iteration_start = self._now()
 
     def abandon(self) -> None:
-        """The loop will not go on: let the measurement clean up, and stop measuring."""
+        """Stop measuring because the loop will not go on, and let the measurement clean up."""
         self._measurement.close()
         self._stop()
 
     def fail(self, error: BaseException) -> bool:
-        """An iteration raised: offer the error to the measurement.
+        """Offer the error that an iteration raised to the measurement.
 
-        Returns whether the measurement took it and asked for another block; else the caller
+        Returns: whether the measurement took it and asked for another block; else the caller
         raises the error.
         """
         if self.block is None:
@@ -204,7 +205,7 @@ class Conductor:
 
     def _start(self, request: Request) -> None:
         self.block = block = Block(request)
-        self.board.set(request.arm)
+        self.control.set(request.arm)
         if request.at_start is not None:
             request.at_start()
         self._drain_left = max(request.drain, 2 if request.drain_s else 0)
@@ -213,29 +214,29 @@ class Conductor:
         if self._drain_left == 1:
             self._before_last_drained(block)
         elif not self._drain_left:
-            self.board.drain_events()
+            self.control.drain_events()
             self._open(block)
 
     def _before_last_drained(self, block: Block) -> None:
         if block.request.before_last_drained is not None:
             block.request.before_last_drained()
-        self.board.drain_events()
+        self.control.drain_events()
 
     def _open(self, block: Block) -> None:
-        """From here on everything counts; the loop's other threads run, so it must be short."""
+        """Begin to time. The loop's other threads run meanwhile, so it must be short."""
         if block.request.before is not None:
             block.request.before()
-        for known in self.board.stages.values():
+        for known in self.control.stages.values():
             known.delayed_ns = 0
         block.delayed_ns = {
-            name: -self.board.worker_delay_ns(known.index)
-            for name, known in self.board.stages.items()
+            name: -self.control.workers.delay_ns(known.index)
+            for name, known in self.control.stages.items()
         }
         block.switches = -resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
         block.pressure_us = -self._pressure.read_us()
         block.stolen_ns = -self._queued.read_ns()
-        block.process_cpu_ns = -self.board.clock.process_cpu_ns()
-        block.cpu_ns = -self.board.clock.thread_cpu_ns()
+        block.process_cpu_ns = -self.control.clock.process_cpu_ns()
+        block.cpu_ns = -self.control.clock.thread_cpu_ns()
         self._opened = self._now()
         block.wall_ns = -self._opened
         seconds = block.request.seconds
@@ -243,43 +244,46 @@ class Conductor:
 
     def _closed(self, block: Block) -> Block:
         block.wall_ns += self._now()
-        block.cpu_ns += self.board.clock.thread_cpu_ns()
-        block.process_cpu_ns += self.board.clock.process_cpu_ns()
+        block.cpu_ns += self.control.clock.thread_cpu_ns()
+        block.process_cpu_ns += self.control.clock.process_cpu_ns()
         block.stolen_ns += self._queued.read_ns()
         # A GPU is waited for here and nowhere else; what it still had to do belongs to the block.
-        if self.board.gpu is not None:
+        if self.control.gpu is not None:
             before = self._now()
-            self.board.gpu.synchronize()
+            self.control.gpu.synchronize()
             block.duration_ns[-1] += self._now() - before
         block.switches += resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
         block.pressure_us += self._pressure.read_us()
-        for name, known in self.board.stages.items():
+        for name, known in self.control.stages.items():
             block.delayed_ns[name] = (
                 block.delayed_ns.get(name, 0)
                 + known.delayed_ns
-                + self.board.worker_delay_ns(known.index)
+                + self.control.workers.delay_ns(known.index)
             )
         # Those that had ended before are of the last drained iteration.
-        block.events = [e for e in self.board.drain_events() if e.end_ns > self._opened]
+        block.events = [e for e in self.control.drain_events() if e.end_ns > self._opened]
         return block
 
     def _stop(self) -> None:
         self.finished = True
         self.block = None
-        self.board.set(Arm("off", rest=OFF))
+        self.control.set(Arm("off", rest=OFF))
         self._pressure.close()
         self._queued.close()
 
 
 def drive(
-    loop: Loop, measurement: Measurement[T], board: Board, observer: Observer | None = None
+    loop: Loop,
+    measurement: Measurement[T],
+    control: SharedControl,
+    observer: Observer | None = None,
 ) -> T:
-    """Run a loop's body under a measurement until it has what it needs; returns its result.
+    """Run a loop's body under a measurement until it has what it needs; return its result.
 
     Raises: LoopError if the body returns no countable units, or ends (StopIteration) too early;
     whatever the body raises, with the stage's name as a note.
     """
-    conductor = Conductor(measurement, board, name=loop.name, unit=loop.unit, observer=observer)
+    conductor = Conductor(measurement, control, name=loop.name, unit=loop.unit, observer=observer)
     body = loop.body
     try:
         conductor.begin()
@@ -309,7 +313,7 @@ def ended_early(name: str, iterations: int) -> LoopError:
 
 
 class _Gauge:
-    """A small file of the kernel's that is read often; -1 where it is not there."""
+    """A small file of the kernel that is read often."""
 
     def __init__(self, path: str) -> None:
         try:
@@ -319,7 +323,7 @@ class _Gauge:
             self._fd = -1
 
     def read(self) -> bytes | None:
-        """Its content, or None."""
+        """Return its content, or None where there is no such file."""
         return None if self._fd < 0 else os.pread(self._fd, 256, 0)
 
     def close(self) -> None:

@@ -1,11 +1,11 @@
-"""What a measured call of a stage costs beyond one that nobody measures."""
+"""How much more a measured call of a stage costs than one that is not measured."""
 
 import statistics
 from dataclasses import dataclass
 
 from hotloop.loop.arm import FREE, OFF, REAL, RECORD, Arm
-from hotloop.loop.board import Board
 from hotloop.loop.clock import Clock
+from hotloop.loop.control import SharedControl
 from hotloop.loop.stage import Stage
 
 CALLS, REPETITIONS = 100, 15
@@ -13,31 +13,31 @@ CALLS, REPETITIONS = 100, 15
 
 @dataclass(frozen=True)
 class ProbeCost:
-    """In ns a call: of one that is timed, and of one that is replayed and costs nothing else."""
+    """In ns a call: the cost of timing it, and of replaying it."""
 
     timed_ns: float = 0.0
     replayed_ns: float = 0.0
 
 
 def probe_cost(clock: Clock) -> ProbeCost:
-    """Measure what the probe takes on this machine as it is now; some 10 ms.
+    """Measure the cost of the probe on this machine as it is now; takes some 10 ms.
 
     The calls follow each other here. Where a loop fills the caches between two of them they cost
     more: up to 5 µs after a sweep through all of a level 2 cache.
     """
-    board = Board(clock)
-    call = Stage("nothing", effect="pure", board=board)(lambda: None)
-    board.set(Arm("recording", rest=RECORD))
+    control = SharedControl(clock)
+    call = Stage("nothing", effect="pure", control=control)(lambda: None)
+    control.set(Arm("recording", rest=RECORD))
     call()
     found: dict[str, list[int]] = {}
     arms = [Arm("off", rest=OFF), Arm("timed", rest=REAL), Arm("free", rest=FREE)]
     for _ in range(REPETITIONS):
         for arm in arms:
-            board.set(arm)
+            control.set(arm)
             begin = clock.now_ns()
             for _ in range(CALLS):
                 call()
             found.setdefault(arm.name, []).append(clock.now_ns() - begin)
-            board.drain_events()
+            control.drain_events()
     off, timed, free = (statistics.median(found[arm.name]) / CALLS for arm in arms)
     return ProbeCost(max(0.0, timed - off), max(0.0, free - off))

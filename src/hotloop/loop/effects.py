@@ -1,17 +1,15 @@
-"""Checking what a stage promised of its effects, on a call that the loop makes anyway.
+"""Checking what a stage declares of its effects, on a call that the loop makes anyway.
 
-Recorded outputs take the place of stages declared pure or stateful. A wrong declaration makes a
-wrong measurement without any sign: so the declarations are held against a few calls before
+Recorded outputs take the place of stages declared pure or stateful. A wrong declaration would make
+a wrong measurement without any sign: so a few calls are compared with the declarations before
 anything is replaced.
 """
 
-import inspect
-import re
 import sys
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from hotloop.errors import StateError
 from hotloop.loop.code import globals_named, is_own_file, is_users
@@ -25,38 +23,22 @@ from hotloop.loop.observe import (
     observe,
     parts_by_id,
 )
-from hotloop.loop.others import Beside, others_run
+from hotloop.loop.other_threads import OtherThreads, other_threads_run
 from hotloop.loop.reading import Part
+from hotloop.loop.stage_types import Effect
 from hotloop.loop.state import Snapshot
-
-Effect = Literal["pure", "stateful", "effectful"]
-
-# More broken promises of one call than this are not told one by one.
-MAX_TOLD = 8
-
-
-@dataclass(frozen=True)
-class BrokenPromise:
-    """What a call did that its stage's declared effect rules out, and what to do about it."""
-
-    stage: str
-    what: str
-    remedy: str
-    blocks: bool = True  # whether replaying the stage would change what the loop does
-
-    def __str__(self) -> str:
-        return f"stage {self.stage!r} {self.what}; {self.remedy}"
+from hotloop.loop.violation import REPEATABLE, Violation, violations_of
 
 
 class Checked(NamedTuple):
-    """A checked call: its output, which promises it broke, and whether all could be looked at.
+    """A checked call: its output, its violations, and whether all could be looked at.
 
     complete: False where a limit of objects or time ended an observation, where the declared state
     cannot be saved, and where other threads change what the call seemed to have changed.
     """
 
     output: Any
-    broken: list[BrokenPromise]
+    violations: list[Violation]
     complete: bool
 
 
@@ -75,11 +57,11 @@ def check_call(
     max_objects: int = MAX_OBJECTS,
     max_seconds: float = MAX_SECONDS,
 ) -> Checked:
-    """Call `function` once for the loop and say which promises of its stage it broke.
+    """Call `function` once for the loop and say what it did against its stage's declaration.
 
     The output is the call's, its effects stand, and the loop goes on as after one call: a pure
     function is called a second time where nothing was seen to change, and what that changes of
-    `state` is put back. An effectful stage promised nothing and is only called.
+    `state` is put back. An effectful stage declares nothing and is only called.
     state: what the loop declares as its state. writes: arrays and tensors that the stage declares.
     beside_main: the loop goes on meanwhile, in another thread: only the arguments are looked at.
     exempt: objects that are not looked into, nor what only they lead to.
@@ -101,8 +83,8 @@ def check_call(
 class ArgumentWatch:
     """The arguments of a call, before and after it.
 
-    For calls during which others run, such as those of a coroutine: make it before the call, and
-    ask it after.
+    For calls during which other code runs, such as those of a coroutine: make it before the call,
+    and ask for its violations after.
     """
 
     def __init__(
@@ -120,11 +102,11 @@ class ArgumentWatch:
         self._call = _Call(name, effect, function, args, kwargs, (), writes, exempt, limits, None)
         self._before = self._look()
 
-    def broken(self) -> tuple[list[BrokenPromise], bool]:
-        """What was changed since, and whether all could be looked at."""
+    def violations(self) -> tuple[list[Violation], bool]:
+        """Return what was changed since, and whether all could be looked at."""
         after = self._look()
         found = list(differences(self._before, after))
-        return self._call.told(found), self._before.complete and after.complete
+        return self._call.violations(found), self._before.complete and after.complete
 
     def _look(self) -> Observation:
         return self._call.observe(argument_roots(self._call.args, self._call.kwargs))
@@ -172,13 +154,8 @@ class _Call:
             max_seconds=self.limits[1],
         )
 
-    def told(self, found: Sequence[Difference]) -> list[BrokenPromise]:
-        """The differences as sentences; beyond `MAX_TOLD` only how many more there are."""
-        told = [_promise(self, difference) for difference in found[:MAX_TOLD]]
-        if len(found) > MAX_TOLD:
-            more = f"changes {len(found) - MAX_TOLD} more objects"
-            told.append(BrokenPromise(self.name, more, "see the first ones"))
-        return told
+    def violations(self, found: Sequence[Difference]) -> list[Violation]:
+        return violations_of(self.name, self.effect, self.function, found)
 
 
 # --- pure ----------------------------------------------------------------------------------------
@@ -192,25 +169,25 @@ def _check_pure(call: _Call) -> Checked:
     def look() -> Observation:
         return call.observe(call_roots(call.function, call.args, call.kwargs), exempt=exempt)
 
-    beside = Beside()
+    others = OtherThreads()
     before, seen_before = look(), call.observe_seen()
     output = call.run()
     after, seen_after = look(), call.observe_seen()
-    beside.end()
+    others.end_of_call()
     complete = before.complete and after.complete and seen_before.complete
     found = list(differences(before, after))
     if found:
-        kept = _made_by_the_call(found, after, look, beside)
+        kept = _made_by_the_call(found, after, look, others)
         complete = complete and len(kept) == len(found)
         if call.seen is not None:
             # What only the function itself can see, such as a source's count of its calls, is
-            # missed by nobody when the call is replayed; arguments and draws always matter.
+            # not missed when the call is replayed; arguments and draws always matter.
             other = [d for d in kept if not (d.style in ("argument", "generator") or d.drawn)]
             seen = list(differences(seen_before, seen_after))
             kept = [d for d in kept if d not in other] + (
-                _made_by_the_call(seen, seen_after, call.observe_seen, beside) if other else []
+                _made_by_the_call(seen, seen_after, call.observe_seen, others) if other else []
             )
-        return Checked(output, call.told(kept), complete)
+        return Checked(output, call.violations(kept), complete)
     if iterator is not None:
         return Checked(output, [], complete)
     broken, whole = _call_again(call, output)
@@ -218,10 +195,10 @@ def _check_pure(call: _Call) -> Checked:
 
 
 def seen_by_the_loop() -> tuple[Part, ...]:
-    """What the functions that are running can name: locals, and globals that their code names.
+    """Return what the functions that are running can name: locals, and globals of their code.
 
     From the stage's caller outwards, up to what drives the loop: where `check_call` looks for
-    changes that somebody would miss.
+    changes that the loop would miss.
     """
     found: list[Part] = []
     frame: types.FrameType | None = sys._getframe()
@@ -243,11 +220,11 @@ def seen_by_the_loop() -> tuple[Part, ...]:
 _DRIVERS = ("drive", "drive_script")
 
 
-def _call_again(call: _Call, output: Any) -> tuple[list[BrokenPromise], bool]:
+def _call_again(call: _Call, output: Any) -> tuple[list[Violation], bool]:
     """A second call, which must return the same; what it changes of the state is put back."""
     first = call.observe((Part("output", {"": output}),), as_output=True)
     snapshot = None
-    if not others_run():
+    if not other_threads_run():
         try:
             snapshot = Snapshot(call.state)
         except StateError:
@@ -256,7 +233,7 @@ def _call_again(call: _Call, output: Any) -> tuple[list[BrokenPromise], bool]:
         again = call.run()
     except Exception as error:
         what = f"raised {type(error).__name__} when called again with the same input"
-        return [BrokenPromise(call.name, what, _REPEATABLE, blocks=False)], True
+        return [Violation(call.name, what, REPEATABLE, blocks=False)], True
     finally:
         if snapshot is not None:
             snapshot.restore()
@@ -265,7 +242,7 @@ def _call_again(call: _Call, output: Any) -> tuple[list[BrokenPromise], bool]:
     for difference in differences(first, second):
         where = f" (`{difference.path}`)" if difference.path != "output" else ""
         what = f"returned something else for the same input{where}"
-        return [BrokenPromise(call.name, what, _REPEATABLE, blocks=False)], complete
+        return [Violation(call.name, what, REPEATABLE, blocks=False)], complete
     return [], complete
 
 
@@ -285,7 +262,7 @@ def _check_stateful(call: _Call) -> Checked:
     except StateError:
         return Checked(call.run(), [], False)
     covered = {id(part) for part in before_call.objects}
-    # An object that saves itself is believed: what it leaves out is its own affair, such as
+    # An object that saves itself is believed: what it leaves out does not matter, such as
     # counters and scratch memory.
     own = parts_by_id(before_call.saved_by_themselves)
     iterator = _iterator_of(call.function)
@@ -298,15 +275,15 @@ def _check_stateful(call: _Call) -> Checked:
         roots = call_roots(call.function, call.args, call.kwargs)
         return call.observe(roots, covered=covered, exempt=own, classes=classes)
 
-    beside = Beside()
+    others = OtherThreads()
     before = look()
     output = call.run()
-    if others_run():
+    if other_threads_run():
         # Putting the state back for a moment could undo what another thread does in it.
         after = look()
-        beside.end()
+        others.end_of_call()
         found = list(differences(before, after, may_change=covered))
-        kept = _made_by_the_call(found, after, look, beside)
+        kept = _made_by_the_call(found, after, look, others)
     else:
         try:
             after_call = Snapshot(call.state)
@@ -319,7 +296,7 @@ def _check_stateful(call: _Call) -> Checked:
             after_call.restore()
         kept = found = list(differences(before, after))
     complete = before.complete and after.complete and len(kept) == len(found)
-    return Checked(output, call.told(kept), complete)
+    return Checked(output, call.violations(kept), complete)
 
 
 # --- beside the main thread ----------------------------------------------------------------------
@@ -337,74 +314,21 @@ def _check_arguments(call: _Call) -> Checked:
         limits=call.limits,
     )
     output = call.run()
-    return Checked(output, *watch.broken())
+    return Checked(output, *watch.violations())
 
 
 # --- other threads -------------------------------------------------------------------------------
 
 
 def _made_by_the_call(
-    found: list[Difference], after: Observation, look: Callable[[], Observation], beside: Beside
+    found: list[Difference],
+    after: Observation,
+    look: Callable[[], Observation],
+    others: OtherThreads,
 ) -> list[Difference]:
-    """Leave out what other threads change while nobody calls the function."""
-    if not found or not others_run():
+    """Leave out what other threads change while the function is not called."""
+    if not found or not other_threads_run():
         return found
-    beside.again()
+    others.wait_for_repetition()
     moving = {difference.path for difference in differences(after, look())}
     return [difference for difference in found if difference.path not in moving]
-
-
-# --- sentences -----------------------------------------------------------------------------------
-
-_REPEATABLE = (
-    'declare it effect="stateful" and put everything that its output depends on into the loop\'s '
-    'state, or declare it effect="effectful"'
-)
-
-
-def _promise(call: _Call, difference: Difference) -> BrokenPromise:
-    where, owner = (_with_name(call, path) for path in (difference.path, difference.owner))
-    uncovered = ", which is not in the loop's state" if call.effect == "stateful" else ""
-    if difference.style == "generator":
-        what, remedy = f"draws random numbers from {where}", _declare(call, "")
-        return BrokenPromise(call.name, what, remedy, blocks=call.effect != "pure")
-    if difference.drawn:
-        what = f"draws random numbers from `{where}`{uncovered}"
-        remedy = _declare(call, f"put `{where}` into")
-        return BrokenPromise(call.name, what, remedy, blocks=call.effect != "pure")
-    if difference.style == "argument":
-        what = f"changes its {where}{uncovered}"
-        remedy = (
-            "return a new object, or name the buffer in writes= if it is an array or a tensor, "
-            'or declare it effect="effectful"'
-        )
-        return BrokenPromise(call.name, what, remedy)
-    if issubclass(difference.kind, types.FunctionType):  # a variable, not a part of an object
-        what = f"changes `{where}`{uncovered}"
-        return BrokenPromise(call.name, what, _declare(call, f"keep `{where}` in an object of"))
-    kind = "" if owner == where else f" (in a {difference.kind.__qualname__})"
-    what = f"changes `{where}`{kind}{uncovered}"
-    return BrokenPromise(call.name, what, _declare(call, f"put `{owner or where}` into"))
-
-
-def _declare(call: _Call, action: str) -> str:
-    """What to declare: `action` is what to do with the loop's state, if anything."""
-    steps = [] if call.effect == "stateful" else ['declare it effect="stateful"']
-    if action:
-        steps.append(f"{action} the loop's state")
-    return " and ".join(steps)
-
-
-def _with_name(call: _Call, path: str) -> str:
-    """`argument 1` with the name that the function gives it."""
-    found = re.match(r"argument (\d+)", path)
-    if found is None:
-        return path
-    try:
-        names = list(inspect.signature(call.function).parameters.values())
-    except (TypeError, ValueError):
-        return path
-    number = int(found[1])
-    if number >= len(names) or names[number].kind is inspect.Parameter.VAR_POSITIONAL:
-        return path
-    return f"{found[0]} ({names[number].name}){path[found.end() :]}"

@@ -12,22 +12,25 @@ from hotloop.loop.values import torch_if_loaded
 
 
 class GpuTimer(Protocol):
-    """What a GPU stage needs: marks on the stream, work that takes a known time, a barrier."""
+    """The GPU's clock: marks on the stream, work that takes a known time, a barrier."""
 
     def mark(self) -> object:
-        """A point in the stream's order; does not synchronise."""
+        """Mark a point in the stream's order, without synchronising."""
         ...
 
-    def span_ns(self, start: object, end: object) -> tuple[int, int]:
-        """Host times, in ns, at which the stream passed two marks. Only after `synchronize`."""
+    def interval_ns(self, start: object, end: object) -> tuple[int, int]:
+        """Return the host times, in ns, at which the stream passed two marks.
+
+        Only after `synchronize`.
+        """
         ...
 
     def occupy_ns(self, duration_ns: float) -> None:
-        """Keep the stream busy for a time, without holding the host up."""
+        """Keep the stream busy for a time; the host does not wait."""
         ...
 
     def synchronize(self) -> None:
-        """Wait until the stream has done all it was given."""
+        """Wait until the stream has done all its work."""
         ...
 
 
@@ -51,8 +54,8 @@ class CudaTimer:
         event.record()
         return event
 
-    def span_ns(self, start: object, end: object) -> tuple[int, int]:
-        """Host times of two events, from their distance to the timer's first one."""
+    def interval_ns(self, start: object, end: object) -> tuple[int, int]:
+        """Return the host times of two events, from their distance to the timer's first one."""
         origin: Any = self._origin
         return (
             self._origin_ns + round(origin.elapsed_time(start) * 1e6),
@@ -84,7 +87,7 @@ def cuda_available() -> bool:
 
 
 def gpu_timer(clock: Clock) -> GpuTimer:
-    """The timer for this machine. Raises: StageError if there is no CUDA device."""
+    """Make the timer for this machine. Raises: StageError if there is no CUDA device."""
     if not cuda_available():
         raise StageError(
             'a stage of kind "gpu" was called, but torch sees no CUDA device; '

@@ -1,4 +1,4 @@
-"""What this machine is, as far as it bears on a measurement."""
+"""Facts about this machine that matter for a measurement."""
 
 import importlib.metadata
 import os
@@ -12,17 +12,34 @@ import psutil
 
 from hotloop.loop.values import torch_if_loaded
 
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+"""Environment variables in which numerical libraries, as they are loaded, read their threads."""
+
 _CGROUP = Path("/sys/fs/cgroup")
 _PACKAGES = ("hotloop", "numpy", "torch", "gymnasium", "numba")
 
 
+def usable_cpus() -> frozenset[int]:
+    """Return the numbers of the CPUs that this process may run on; empty where none are given.
+
+    Only Linux numbers them for a process.
+    """
+    return frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ())
+
+
 def cores() -> int:
-    """Cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return how many cores this process may run on."""
+    return len(usable_cpus()) or os.cpu_count() or 1
 
 
 def quota_cores() -> float | None:
-    """The control group's processor quota in cores, or None where there is none."""
+    """Return the control group's processor quota in cores, or None where there is none."""
     limit: float | None = None
     for folder in _own_groups():
         try:
@@ -43,13 +60,18 @@ def quota_cores() -> float | None:
 
 
 def usable_cores() -> float:
-    """Cores that this process can keep busy: its affinity, capped by the quota."""
+    """Return how many cores this process can keep busy: its affinity, capped by the quota."""
     quota = quota_cores()
     return float(cores()) if quota is None else min(float(cores()), quota)
 
 
+def whole_cores() -> int:
+    """Return how many cores this process and its children can keep busy at once: at least one."""
+    return max(1, int(usable_cores()))
+
+
 def host_facts() -> dict[str, Any]:
-    """Facts that stand in every run."""
+    """Return the facts about this machine that every run holds."""
     torch = torch_if_loaded()
     cuda = bool(torch is not None and torch.cuda.is_available())
     return {
@@ -69,7 +91,7 @@ def host_facts() -> dict[str, Any]:
 
 
 def describe(facts: dict[str, Any]) -> str:
-    """One line about a machine, from its facts."""
+    """Describe a machine in one line, from its facts."""
     quota = facts.get("quota_cores")
     limited = "" if quota is None else f", quota {quota:g} cores"
     gpu = facts.get("gpu") or "no GPU"

@@ -1,10 +1,10 @@
 """Iterables and async iterables as stages: each `next` is one call."""
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-if TYPE_CHECKING:
-    from hotloop.loop.stage import Stage
+from hotloop.loop.probe import Probe
+from hotloop.loop.stage_types import IterablePass, StageView
 
 
 class StageIterable:
@@ -13,7 +13,7 @@ class StageIterable:
     Attributes that it does not have are those of the iterable: `.dataset`, `.batch_size`.
     """
 
-    def __init__(self, stage: "Stage", iterable: Iterable[Any]) -> None:
+    def __init__(self, stage: Probe, iterable: Iterable[Any]) -> None:
         self.stage = stage
         stage.is_iterable = True
         stage.reads_ahead = reads_ahead(iterable)
@@ -35,18 +35,18 @@ class StageIterable:
         return (type(self), (self.stage, self._iterable))
 
 
-class StageIterator:
-    """One pass over an iterable.
+class StageIterator(IterablePass):
+    """One pass over an iterable as a stage.
 
-    What starts the pass is part of the first `next`: a loader that starts its workers anew in each
+    Starting the pass is part of the first `next`: a loader that starts its workers anew in each
     epoch spends time there, which a free stage would save.
     """
 
-    def __init__(self, stage: "Stage", iterable: Iterable[Any]) -> None:
-        self.iterable = iterable
+    def __init__(self, stage: Probe, iterable: Iterable[Any]) -> None:
+        super().__init__(iterable)
         self._stage = stage
         self._next: Callable[[], Any] = self._start
-        self._modes, self._index = stage.board.modes, stage.index
+        self._modes, self._index = stage.control.modes, stage.index
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -57,7 +57,7 @@ class StageIterator:
                 return self._stage.measured(self._advance, (), {})
             return self._next()
         except StopIteration:
-            _tell_end_of_pass(self._stage)
+            _report_end_of_pass(self._stage)
             raise
         except Exception as error:
             error.add_note(f"in stage {self._stage.name!r}")
@@ -74,7 +74,7 @@ class StageIterator:
 class StageAsyncIterable:
     """An async iterable as a stage: each `anext` is one call; attributes as of the iterable."""
 
-    def __init__(self, stage: "Stage", iterable: AsyncIterable[Any]) -> None:
+    def __init__(self, stage: Probe, iterable: AsyncIterable[Any]) -> None:
         self.stage = stage
         stage.is_iterable = True
         self._iterable = iterable
@@ -96,12 +96,12 @@ class StageAsyncIterable:
 
 
 class StageAsyncIterator:
-    """One pass over an async iterable."""
+    """One pass over an async iterable as a stage."""
 
-    def __init__(self, stage: "Stage", iterator: AsyncIterator[Any]) -> None:
+    def __init__(self, stage: Probe, iterator: AsyncIterator[Any]) -> None:
         self._stage = stage
         self._next = iterator.__anext__
-        self._modes, self._index = stage.board.modes, stage.index
+        self._modes, self._index = stage.control.modes, stage.index
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self
@@ -113,39 +113,39 @@ class StageAsyncIterator:
                 return await self._stage.measured_async(next_item, (), {})
             return await self._next()
         except StopAsyncIteration:
-            _tell_end_of_pass(self._stage)
+            _report_end_of_pass(self._stage)
             raise
         except Exception as error:
             error.add_note(f"in stage {self._stage.name!r}")
             raise
 
 
-def on_end_of_pass(listener: "Callable[[Stage], None] | None") -> None:
-    """Call `listener` with the stage whenever a pass over an iterable has ended; None: nobody."""
+def on_end_of_pass(listener: Callable[[StageView], None] | None) -> None:
+    """Call `listener` with the stage whenever a pass over an iterable has ended; None: no call."""
     global _listener
     _listener = listener
 
 
-_listener: "Callable[[Stage], None] | None" = None
+_listener: Callable[[StageView], None] | None = None
 
 
-def _tell_end_of_pass(stage: "Stage") -> None:
+def _report_end_of_pass(stage: Probe) -> None:
     if _listener is not None:
         _listener(stage)
 
 
 def _of_wrapped(wrapper: StageIterable | StageAsyncIterable, name: str) -> Any:
     # Special methods are looked up on types, and copying asks for them before there is an
-    # iterable: passing them on would recurse for ever.
+    # iterable: forwarding them would recurse without end.
     if name == "_iterable" or (name.startswith("__") and name.endswith("__")):
         raise AttributeError(f"{type(wrapper).__name__!r} object has no attribute {name!r}")
     return getattr(wrapper._iterable, name)
 
 
 def reads_ahead(iterable: object) -> int:
-    """How many items an iterable's own workers make before they are asked for; 0 if it has none.
+    """Return how many items an iterable's own workers make ahead; 0 if it has no workers.
 
-    Loaders in the manner of `torch.utils.data.DataLoader` and their iterators tell it.
+    Loaders in the manner of `torch.utils.data.DataLoader` and their iterators say so.
     """
     for prefix in ("", "_"):
         workers = getattr(iterable, f"{prefix}num_workers", 0)

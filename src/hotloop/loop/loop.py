@@ -13,7 +13,7 @@ class Loop:
 
     body: runs one iteration and returns how many units it did.
     unit: what the body counts, in the plural ("env steps", "samples", "agent steps").
-    name: how reports call the loop.
+    name: the name of the loop in reports.
     state: every object that the stages declared "stateful" change, and whatever learning changes:
     policy, optimiser, env, buffers. Saved before, and put back between, the arms of an experiment;
     the random generators of Python, NumPy and torch always are.
@@ -47,7 +47,7 @@ class Loop:
 
 
 def checked_units(units: object, name: str, unit: str) -> float:
-    """The units of one iteration as a number.
+    """Return the units of one iteration as a number.
 
     Raises: LoopError for None, what is no number, NaN, infinite or negative.
     """

@@ -1,4 +1,4 @@
-"""Observing what a function can reach: the content of every object at one moment.
+"""Observing the objects that a function can reach: the content of each at one moment.
 
 An observation walks the graph of objects from a function and its arguments, and keeps for each
 object what it holds itself: references, or a checksum. What differs between two observations is
@@ -50,7 +50,7 @@ _GENERATORS = (
 
 @dataclass(frozen=True)
 class Observation:
-    """What was seen at one moment; `complete` unless the limits ended it early."""
+    """The contents at one moment; `complete` unless a limit ended the observation."""
 
     root: Node
     nodes: dict[int, Node | None]  # None: not looked into
@@ -58,7 +58,7 @@ class Observation:
 
 
 def call_roots(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Part, ...]:
-    """Where the observation of a call starts: its arguments, its function, global generators."""
+    """Return where the observation of a call starts: arguments, function, global generators."""
     return (
         *argument_roots(args, kwargs),
         Part("function", {_name_of(function): function}),
@@ -67,12 +67,12 @@ def call_roots(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
 
 def generator_roots() -> tuple[Part, ...]:
-    """The states of the global random generators of Python, NumPy and torch."""
+    """Return the states of the global random generators of Python, NumPy and torch."""
     return (Part("generator", _global_generators()),)
 
 
 def argument_roots(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Part, ...]:
-    """The arguments of a call, by position and by name."""
+    """Return the arguments of a call, by position and by name."""
     return (Part("argument", dict(enumerate(args))), Part("argument", dict(kwargs)))
 
 
@@ -89,8 +89,8 @@ def observe(
 ) -> Observation:
     """Look at everything that can be reached from `roots`, nearest first.
 
-    covered: identities of objects whose content is put back by others: an array, tensor or random
-    generator among them is told by its identity alone.
+    covered: identities of objects whose content is put back elsewhere: an array, tensor or random
+    generator among them is compared by its identity alone.
     exempt: identities of objects that are not looked into, nor what only they lead to.
     buffers: arrays and tensors; what shares memory with them is not looked at.
     classes: looked at as well, for what their methods lead to.
@@ -105,10 +105,10 @@ def observe(
 
 
 def parts_by_id(objects: Iterable[object]) -> dict[int, object]:
-    """Objects and their parts, through containers and attributes, by their identities.
+    """Return objects and their parts, through containers and attributes, by their identities.
 
-    Functions, classes and modules are not parts: they belong to everybody. As long as the mapping
-    is held no other object can get one of the identities.
+    Functions, classes and modules are not parts: they are shared by all. As long as the mapping
+    is alive no other object can get one of the identities.
     """
     found: dict[int, object] = {}
     todo = list(objects)
@@ -125,7 +125,7 @@ def parts_by_id(objects: Iterable[object]) -> dict[int, object]:
 
 
 class _Walk:
-    """One pass over what can be reached."""
+    """One pass over all objects that can be reached."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class _Walk:
         self._readers: dict[type, Reader] = {}
 
     def run(self, root: Node, max_objects: int) -> bool:
-        """Look at everything; False if a limit ended it."""
+        """Look at everything; return False if a limit ended it."""
         todo = deque([root])
         nodes = self.nodes
         count = 0
@@ -194,7 +194,7 @@ class _Walk:
             return Node(kind, id(value))
         dtype = value.dtype
         attributes = attribute_parts(value) if kind is not np.ndarray else ()
-        if dtype.names is not None:  # between the fields lies memory that nobody writes
+        if dtype.names is not None:  # the memory between the fields is never written
             fields = {name: value[name] for name in dtype.names}
             return Node(kind, (dtype, value.shape), (Part("item", fields), *attributes))
         if dtype.hasobject or dtype.kind == "T":
@@ -239,7 +239,7 @@ class _Walk:
 
 
 def _may_share(value: Any, buffer: Any) -> bool:
-    """Whether two arrays or tensors may share memory, by the bounds of what they span."""
+    """Whether two arrays or tensors may share memory, by the bounds of their memory."""
     if value is buffer:
         return True
     first, second = (_as_array(each) for each in (value, buffer))
@@ -247,7 +247,7 @@ def _may_share(value: Any, buffer: Any) -> bool:
 
 
 def _as_array(value: Any) -> np.ndarray | None:
-    """An array, or a tensor's memory as one; None where there is none to compare."""
+    """Return an array, or a tensor's memory as one; None where there is none to compare."""
     if not is_tensor(value):
         return value if isinstance(value, np.ndarray) else None
     if value.device.type != "cpu":
@@ -276,7 +276,7 @@ def _global_generators() -> dict[str, Any]:
 
 
 def _global_generator_ids() -> frozenset[int]:
-    """Known by their states already: no second finding for the objects."""
+    """Identities of the global generators: their states are observed, so the objects are not."""
     torch: Any = torch_if_loaded()
     python, numpy = (getattr(f, "__self__", None) for f in (random.random, np.random.rand))
     found = [python, numpy, getattr(numpy, "_bit_generator", None)]

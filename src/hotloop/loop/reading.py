@@ -1,4 +1,4 @@
-"""Reading one object: what it holds itself, and which references lead on from it."""
+"""Reading one object: its own content, and its references to others."""
 
 import collections
 import enum
@@ -22,7 +22,7 @@ PLAIN = frozenset(
     {type(None), bool, int, float, complex, str, bytes, range, slice, type(Ellipsis)}
     | {types.NotImplementedType}
 )
-# Objects of these modules change for reasons of their own, or cannot be seen into.
+# Objects of these modules change for other reasons than a call, or cannot be looked into.
 _SKIPPED = frozenset(
     (
         *("_abc", "_asyncio", "_contextvars", "_frozen_importlib", "_frozen_importlib_external"),
@@ -58,7 +58,7 @@ class Part(NamedTuple):
 
 
 class Node(NamedTuple):
-    """What one object holds itself: a content that is compared as it is, and references."""
+    """One object: a content that is compared as it is, and references to others."""
 
     kind: type
     label: Any
@@ -69,17 +69,17 @@ Reader = Callable[[Any], Node | None]
 
 
 def items(part: Part) -> Iterable[tuple[Any, Any]]:
-    """The references of a part, each with its key or position."""
+    """Return the references of a part, each with its key or position."""
     return enumerate(part.values) if isinstance(part.values, tuple) else part.values.items()
 
 
-def held(part: Part) -> Iterable[Any]:
-    """The references of a part."""
+def references(part: Part) -> Iterable[Any]:
+    """Return the references of a part."""
     return part.values if isinstance(part.values, tuple) else part.values.values()
 
 
 def reader_of(kind: type) -> Reader:
-    """How objects of a type are read; arrays, tensors and random generators are not its affair."""
+    """Return how objects of a type are read, other than arrays, tensors and random generators."""
     if issubclass(kind, type):
         return _read_class
     for parents, reader in _READERS:
@@ -92,12 +92,12 @@ def reader_of(kind: type) -> Reader:
 
 
 def parts_within(value: Any) -> Iterator[Any]:
-    """What an object refers to as a container and by its attributes; not its class."""
+    """Yield what an object refers to as a container and by its attributes, except its class."""
     is_container = isinstance(value, dict | list | tuple | deque | set | frozenset)
     parts = _read_container(value).parts if is_container else attribute_parts(value)
     for part in parts:
         if part.style != "class":
-            yield from held(part)
+            yield from references(part)
 
 
 def _reader_by_module(kind: type) -> Reader:

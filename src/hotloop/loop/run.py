@@ -5,10 +5,8 @@ facts, small tables) and one `.npy` file for each array of raw samples. It is wr
 another name and then renamed, so a file of the right name is complete.
 """
 
-import contextlib
 import io
 import json
-import os
 import re
 import zipfile
 import zlib
@@ -20,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from hotloop.errors import RunError
+from hotloop.loop.files import atomic_output
 from hotloop.loop.host import host_facts
 
-FORMAT = 1
+FORMAT = 2
 FOLDER = Path(".hotloop")
 _HEADER = "run.json"
 _PARTS: dict[str, type] = {
@@ -33,7 +32,7 @@ _PARTS: dict[str, type] = {
     "host": dict,
     "complete": bool,
 }
-# What a run file unpacks to at the most: no measurement writes as much.
+# The largest unpacked size that is read: no measurement writes as much.
 MAX_BYTES = 4 << 30
 _DAMAGES = (
     *(ValueError, KeyError, EOFError, TypeError, OSError, MemoryError, RuntimeError),
@@ -54,7 +53,7 @@ class Run:
     complete: bool = True
 
     def save(self, path: Path | None = None) -> Path:
-        """Write the run to `path`, or under `.hotloop/` by date and target; returns where.
+        """Write the run to `path`, or under `.hotloop/` by date and target; return the path.
 
         Raises: RunError if it cannot be written; what stood there before stays as it was.
         """
@@ -72,27 +71,15 @@ class Run:
             "host": self.host,
             "facts": self.facts,
         }
-        scratch = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with open(scratch, "wb") as file:
-                with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-                    archive.writestr(_HEADER, json.dumps(header, default=_plain))
-                    for name, array in self.arrays.items():
-                        buffer = io.BytesIO()
-                        np.save(buffer, array, allow_pickle=False)
-                        archive.writestr(f"{name}.npy", buffer.getvalue())
-                file.flush()
-                os.fsync(file.fileno())
-            scratch.replace(path)
-        except OSError as error:
-            raise RunError(
-                f"the run could not be saved as {path}: {error.strerror or error}. Free some room "
-                "or name another place with --save"
-            ) from error
-        finally:
-            with contextlib.suppress(OSError):
-                scratch.unlink()
+        with (
+            atomic_output(path, "the run could not be saved", "--save") as scratch,
+            zipfile.ZipFile(scratch, "w", zipfile.ZIP_DEFLATED) as archive,
+        ):
+            archive.writestr(_HEADER, json.dumps(header, default=_plain))
+            for name, array in self.arrays.items():
+                buffer = io.BytesIO()
+                np.save(buffer, array, allow_pickle=False)
+                archive.writestr(f"{name}.npy", buffer.getvalue())
         return path
 
     def _default_path(self) -> Path:
@@ -109,35 +96,11 @@ class Run:
 def load(path: Path) -> Run:
     """Read a saved run.
 
-    Raises: RunError, in one sentence, for a file that is not there, not a run, cut short, or
-    written by a newer version.
+    Raises: RunError, in one sentence, for a file that does not exist, is no run, is incomplete, or
+    was written by a newer version.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-            size = sum(entry.file_size for entry in archive.infolist())
-            if size > MAX_BYTES:
-                raise RunError(
-                    f"{path} unpacks to {size / 2**30:.1f} GiB: expected at most "
-                    f"{MAX_BYTES / 2**30:.0f}, as no run is larger"
-                )
-            if _HEADER not in names:
-                raise RunError(f"{path} is an archive, but not a hotloop run")
-            header = json.loads(archive.read(_HEADER))
-            if not isinstance(header, dict) or "hotloop_run" not in header:
-                raise RunError(f"{path} is an archive, but not a hotloop run")
-            if header["hotloop_run"] > FORMAT:
-                raise RunError(
-                    f"{path} was written by a newer hotloop (format {header['hotloop_run']}; "
-                    f"this one reads up to {FORMAT}); install the newer one to read it"
-                )
-            arrays = {
-                name.removesuffix(".npy"): np.load(
-                    io.BytesIO(archive.read(name)), allow_pickle=False
-                )
-                for name in names
-                if name.endswith(".npy")
-            }
+        header, arrays = _read(path)
     except (FileNotFoundError, NotADirectoryError):
         raise RunError(f"{path}: no such run; `ls {FOLDER}` shows the saved ones") from None
     except IsADirectoryError:
@@ -157,6 +120,34 @@ def load(path: Path) -> Run:
                 f"{type(header[name]).__name__}"
             )
     return Run(**{name: header[name] for name in _PARTS}, arrays=arrays)
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The header and the arrays of a run file."""
+    with zipfile.ZipFile(path) as archive:
+        names = archive.namelist()
+        size = sum(entry.file_size for entry in archive.infolist())
+        if size > MAX_BYTES:
+            raise RunError(
+                f"{path} unpacks to {size / 2**30:.1f} GiB: expected at most "
+                f"{MAX_BYTES / 2**30:.0f}, as no run is larger"
+            )
+        if _HEADER not in names:
+            raise RunError(f"{path} is an archive, but not a hotloop run")
+        header = json.loads(archive.read(_HEADER))
+        if not isinstance(header, dict) or "hotloop_run" not in header:
+            raise RunError(f"{path} is an archive, but not a hotloop run")
+        if header["hotloop_run"] > FORMAT:
+            raise RunError(
+                f"{path} was written by a newer hotloop (format {header['hotloop_run']}; "
+                f"this one reads up to {FORMAT}); install the newer one to read it"
+            )
+        arrays = {
+            name.removesuffix(".npy"): np.load(io.BytesIO(archive.read(name)), allow_pickle=False)
+            for name in names
+            if name.endswith(".npy")
+        }
+    return header, arrays
 
 
 def _starts_as_zip(path: Path) -> bool:

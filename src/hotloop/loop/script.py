@@ -1,8 +1,8 @@
-"""Measuring a user's script as it stands.
+"""Measuring a user's script without changing it.
 
-The script runs unchanged, as `__main__`, in this process and on its main thread. Its iterations
-are where it says (`hotloop.iterations`), else where its stages let them be seen; the measurement
-works at those points, and unwinds the script when it has what it needs.
+The script runs as `__main__`, in this process and on its main thread. Its iterations are those that
+it marks (`hotloop.iterations`), else those that the calls of its stages show; the measurement works
+at their boundaries, and ends the script when it has what it needs.
 """
 
 import ctypes
@@ -22,11 +22,11 @@ import numpy as np
 
 from hotloop.errors import LoopError, TargetError
 from hotloop.loop.arm import OFF, REAL, Arm
-from hotloop.loop.board import Board
 from hotloop.loop.conduct import Conductor, Measurement, Observer, StoppedByMeasurement
+from hotloop.loop.control import SharedControl
 from hotloop.loop.iterables import on_end_of_pass
 from hotloop.loop.loop import Loop
-from hotloop.loop.stage import Stage
+from hotloop.loop.stage_types import StageView
 from hotloop.loop.state import reachable_ids
 from hotloop.loop.values import is_tensor, torch_if_loaded
 
@@ -40,10 +40,10 @@ LOOK_S = 0.25
 
 
 @dataclass(frozen=True)
-class Patience:
-    """How long a script may run before its first iteration, in seconds; None: for ever."""
+class StartLimits:
+    """How long a script may run before its first iteration, in seconds; None: without a limit."""
 
-    in_all: float | None = None
+    total: float | None = None
     """From its start."""
     first_stage: float | None = None
     """Outside of imports, until a stage is made."""
@@ -62,9 +62,9 @@ def iterations(
 ) -> Iterator[T]:
     """Mark a script's iterations: `for batch in hotloop.iterations(loader): …`.
 
-    unit: what is counted, in the plural; units: how many of it an item brings (default: one).
+    unit: what is counted, in the plural; units: how many of it an item holds (default: one).
     batches: batches that one iteration feeds to an update.
-    Outside a measurement this hands the items on and does nothing else.
+    Outside a measurement this only yields the items.
     """
     session = _session
     if session is None:
@@ -77,9 +77,9 @@ def iterations(
 
 
 def state(*objects: object) -> None:
-    """Declare what a script's stages and its learning change: policy, optimiser, env, buffers.
+    """Declare the objects that a script's stages and its learning change, such as the policy.
 
-    An experiment saves it and puts it back, so that nothing learned from replayed data survives.
+    An experiment saves them and puts them back, so that nothing learned from replayed data remains.
     Outside a measurement this does nothing.
     """
     if _session is not None:
@@ -92,13 +92,13 @@ class Session:
     def __init__(
         self,
         path: Path,
-        board: Board,
+        control: SharedControl,
         measure: Callable[[Loop], Measurement[Any]],
         *,
         observer: Observer | None = None,
     ) -> None:
         self.path = path
-        self.board = board
+        self.control = control
         self.state: list[object] = []
         self.conductor: Conductor | None = None
         self.loop: Loop | None = None
@@ -115,8 +115,8 @@ class Session:
         self._calls: dict[str, int] = {}
 
     def open_iterations(self, unit: str, batches: int) -> None:
-        """`hotloop.iterations` was called: it marks the iterations from here on."""
-        self.board.watcher = None
+        """Take `hotloop.iterations`, which was called, as the mark of iterations."""
+        self.control.watcher = None
         if self.conductor is None:
             self.mark = "hotloop.iterations"
             self._begin(unit, batches)
@@ -128,18 +128,18 @@ class Session:
             )
 
     def boundary(self, units: float) -> None:
-        """An iteration of the script has ended."""
+        """Note that an iteration of the script has ended."""
         assert self.conductor is not None
         self.conductor.boundary(units)
         if self.conductor.finished:
             raise StoppedByMeasurement
 
-    def watch(self, called: Stage) -> None:
-        """A stage is entered: find the one that marks iterations, then follow it by its name.
+    def watch(self, called: StageView) -> None:
+        """Note that a stage is called: find the one that marks iterations, then follow it by name.
 
         Not by its identity: a script may make its stages anew in every epoch.
         """
-        now = self.board.clock.now_ns()
+        now = self.control.clock.now_ns()
         self.first_call_ns = self.first_call_ns or now
         if threading.get_ident() != self.main:
             return
@@ -152,7 +152,7 @@ class Session:
             return
         if self._chosen is None:
             often = {name: n for name, n in self._calls.items() if n >= WATCH_CALLS}
-            iterables = [name for name in often if self.board.stages[name].is_iterable]
+            iterables = [name for name in often if self.control.stages[name].is_iterable]
             # The source of a `for`, else the stage that is called least often.
             self._chosen = next(iter(iterables), min(often, key=often.__getitem__, default=None))
         if called.name == self._chosen:
@@ -161,8 +161,8 @@ class Session:
             self.mark = f"each start of stage {called.name!r}"
             self._begin("iterations", 1)
 
-    def end_of_pass(self, ended: Stage) -> None:
-        """An iterable had no more items: the call that found this out began no iteration."""
+    def end_of_pass(self, ended: StageView) -> None:
+        """Note that an iterable is exhausted: the call that found this began no iteration."""
         if ended.name == self._anchor and threading.get_ident() == self.main:
             self._pass_ended = True
 
@@ -171,7 +171,7 @@ class Session:
         return ended
 
     def undeclared(self) -> list[str]:
-        """Variables of the script that hold state which it did not declare, as `name (type)`."""
+        """Return the script's variables that hold undeclared state, as `name (type)`."""
         covered = reachable_ids(self.state)
         found: dict[str, str] = {}
         scopes: list[dict[str, Any]] = []
@@ -196,7 +196,7 @@ class Session:
         )
         self.conductor = Conductor(
             self._measure(self.loop),
-            self.board,
+            self.control,
             name=self.path.name,
             unit=unit,
             observer=self._observer,
@@ -205,11 +205,11 @@ class Session:
 
 
 def drive_script(
-    session: Session, arguments: Sequence[str], patience: Patience | None = None
+    session: Session, arguments: Sequence[str], start_limits: StartLimits | None = None
 ) -> None:
     """Run the script of a session as `__main__`, until it ends or its measurement does.
 
-    patience: when to stop it if it shows no iterations; `session.stopped` then says why.
+    start_limits: when to stop a script that shows no iterations; `session.stopped` then says why.
 
     Raises: TargetError if it is not there; LoopError if it exits with an error code; whatever the
     script raises.
@@ -220,14 +220,14 @@ def drive_script(
     if _session is not None:
         raise LoopError("a script under measurement cannot measure another one")
     _session = session
-    session.board.watcher = session.watch
+    session.control.watcher = session.watch
     on_end_of_pass(session.end_of_pass)
-    session.board.set(Arm("watching", rest=REAL))
+    session.control.set(Arm("watching", rest=REAL))
     argv, path = sys.argv, sys.path[:]
     sys.argv = [str(session.path), *arguments]
     sys.path[0:1] = [str(session.path.parent), sys.path[0]]
     try:
-        with _stopped_without_iterations(session, patience or Patience()):
+        with _stopped_without_iterations(session, start_limits or StartLimits()):
             runpy.run_path(str(session.path), run_name="__main__")
     except StoppedByMeasurement:
         pass
@@ -238,9 +238,9 @@ def drive_script(
         if session.conductor is not None and not session.conductor.finished:
             session.cut_short = True
             session.conductor.abandon()
-        session.board.watcher = None
+        session.control.watcher = None
         on_end_of_pass(None)
-        session.board.set(Arm("off", rest=OFF))
+        session.control.set(Arm("off", rest=OFF))
         sys.argv, sys.path[:] = argv, path
         _session = None
 
@@ -249,7 +249,7 @@ _session: Session | None = None
 
 
 def current_session() -> Session | None:
-    """The script under measurement in this process, if one is."""
+    """Return the script under measurement in this process, or None."""
     return _session
 
 
@@ -273,26 +273,26 @@ def _holds_state(value: Any) -> bool:
 
 
 @contextmanager
-def _stopped_without_iterations(session: Session, patience: Patience) -> Iterator[None]:
-    """Stop a script that shows no iterations when the patience with it is at its end."""
-    if patience == Patience():
+def _stopped_without_iterations(session: Session, start_limits: StartLimits) -> Iterator[None]:
+    """Stop a script that shows no iterations within its limits."""
+    if start_limits == StartLimits():
         yield
         return
     done = threading.Event()
     watch = threading.Thread(
         target=_watch_for_iterations,
-        args=(session, patience, done),
-        name="hotloop-patience",
+        args=(session, start_limits, done),
+        name="hotloop-start-limits",
         daemon=True,
     )
     on_main_thread = threading.current_thread() is threading.main_thread()
 
-    def ring(_signal: int, _frame: object) -> None:
+    def on_alarm(_signal: int, _frame: object) -> None:
         if session.conductor is None and not done.is_set():
             raise StoppedByMeasurement
 
     # A signal also ends a wait in the kernel; only the main thread gets them.
-    before = signal.signal(signal.SIGALRM, ring) if on_main_thread else None
+    before = signal.signal(signal.SIGALRM, on_alarm) if on_main_thread else None
     watch.start()
     try:
         yield
@@ -303,42 +303,44 @@ def _stopped_without_iterations(session: Session, patience: Patience) -> Iterato
             signal.signal(signal.SIGALRM, before)
 
 
-def _watch_for_iterations(session: Session, patience: Patience, done: threading.Event) -> None:
-    """On a thread of its own: stop the script as soon as `_impatient` has a reason."""
-    made_before = dict(session.board.stages)
+def _watch_for_iterations(
+    session: Session, start_limits: StartLimits, done: threading.Event
+) -> None:
+    """Stop the script as soon as `_reason_to_stop` has a reason; runs on a thread of its own."""
+    made_before = dict(session.control.stages)
     begin = last = time.monotonic()
     running = 0.0
     while not done.wait(LOOK_S) and session.conductor is None:
         now = time.monotonic()
         running += 0.0 if _is_importing(session.main) else now - last
         last = now
-        stages = list(session.board.stages.items())
+        stages = list(session.control.stages.items())
         made = any(made_before.get(name) is not known for name, known in stages)
-        reason = _impatient(session, patience, made, now - begin, running)
+        reason = _reason_to_stop(session, start_limits, made, now - begin, running)
         if reason is not None:
             session.stopped = reason
             _raise_in(session.main, done)
 
 
-def _impatient(
-    session: Session, patience: Patience, made: bool, passed_s: float, running_s: float
+def _reason_to_stop(
+    session: Session, start_limits: StartLimits, made: bool, passed_s: float, running_s: float
 ) -> str | None:
-    """Why a script is to be stopped now, or None; running_s: the time outside of imports."""
+    """Return why to stop a script now, or None; running_s: the time outside of imports."""
     if session.first_call_ns is not None:
-        watched_s = (session.board.clock.now_ns() - session.first_call_ns) * 1e-9
-        if watched_s >= (patience.first_iteration or float("inf")):
+        watched_s = (session.control.clock.now_ns() - session.first_call_ns) * 1e-9
+        if watched_s >= (start_limits.first_iteration or float("inf")):
             return (
                 f"{watched_s:.0f} s after the first call of a stage, no stage had been called "
                 f"{WATCH_CALLS} times on the script's own thread"
             )
-    elif made and running_s >= (patience.first_call or float("inf")):
+    elif made and running_s >= (start_limits.first_call or float("inf")):
         return f"after {running_s:.0f} s of running, none of its stages had been called"
-    elif not made and running_s >= (patience.first_stage or float("inf")):
+    elif not made and running_s >= (start_limits.first_stage or float("inf")):
         return (
             f"after {running_s:.0f} s of running, no stage had been made and no iterations "
             "had been marked"
         )
-    if passed_s >= (patience.in_all or float("inf")):
+    if passed_s >= (start_limits.total or float("inf")):
         return f"no iterations were marked in {passed_s:.0f} s"
     return None
 

@@ -1,9 +1,9 @@
 """Saving the state of a loop and putting it back, bit for bit and in place.
 
 A snapshot walks the graph of objects from what was declared and keeps a shallow copy of every
-mutable one. Restoring puts the contents back into the same objects, so that every reference that
-the loop's code holds stays good: an environment keeps being the environment that its vector env
-steps, a parameter the one that its optimiser updates. The random generators of Python, NumPy and
+mutable one. Restoring puts the contents back into the same objects, so that every reference in the
+loop's code stays valid: an env is still the one that its vector env steps, a parameter the one that
+its optimiser updates. The random generators of Python, NumPy and
 torch are always part of it.
 """
 
@@ -64,7 +64,7 @@ class Snapshot:
     """The contents of declared objects at one moment.
 
     objects: every object that it covers. saved_by_themselves: those of them that have methods to
-    save and restore themselves, and so answer for all of their parts.
+    save and restore themselves, with all of their parts.
     Raises: StateError, listing every part that cannot be saved.
     """
 
@@ -94,7 +94,7 @@ class Snapshot:
 
 
 def unsupported_parts(state: Iterable[object]) -> list[Unsupported]:
-    """What of `state` a snapshot would have to refuse, without keeping a copy."""
+    """Return the parts of `state` that a snapshot would refuse, without keeping a copy."""
     walk = _Walk()
     for position, declared in enumerate(state):
         walk.visit(declared, f"state[{position}] ({type(declared).__name__})")
@@ -103,7 +103,7 @@ def unsupported_parts(state: Iterable[object]) -> list[Unsupported]:
 
 
 def reachable_ids(state: Iterable[object]) -> set[int]:
-    """The identities of all objects that a snapshot of `state` covers."""
+    """Return the identities of all objects that a snapshot of `state` covers."""
     walk = _Walk()
     for declared in state:
         walk.visit(declared, "")
@@ -187,7 +187,7 @@ class _Walk:
 
     def _save_tensor(self, value: Any, path: str) -> None:
         if value.grad_fn is not None:
-            return  # computed within an iteration; its leaves are what is state
+            return  # computed within an iteration; only its leaves are state
         torch: Any = torch_if_loaded()
         content = value.detach().clone()
         gradient = value.grad
@@ -294,7 +294,7 @@ def _comparable(items: list[tuple[Any, Any]]) -> bool:
 
 
 def protocol_of(value: Any) -> tuple[str, str] | None:
-    """The names of the methods with which an object saves and restores itself, or None."""
+    """Return the names of the methods with which an object saves and restores itself, or None."""
     torch = torch_if_loaded()
     own = torch is not None and isinstance(value, torch.nn.Module | torch.optim.Optimizer)
     if isinstance(value, type):
@@ -306,7 +306,7 @@ def protocol_of(value: Any) -> tuple[str, str] | None:
 
 
 def slots_of(kind: type) -> list[str]:
-    """The attributes that a class and its parents keep in slots, by the names they have inside."""
+    """Return the attributes that a class and its parents keep in slots, by their internal names."""
     names: list[str] = []
     for parent in kind.__mro__:
         declared = cast("str | Iterable[str]", parent.__dict__.get("__slots__", ()))
@@ -327,7 +327,7 @@ def _slot_restorer(value: Any, name: str, content: Any) -> Restore:
 
 
 def _is_constant(value: Any) -> bool:
-    """Objects without readable content that nothing in a loop changes."""
+    """Whether an object has no readable content and is not changed by anything in a loop."""
     module = type(value).__module__
     return type(value).__name__ in (
         "device",

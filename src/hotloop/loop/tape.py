@@ -1,9 +1,9 @@
-"""What a stage returned, recorded so that a later block can replay it.
+"""The recorded outputs of a stage, which a later block can replay.
 
 A tape belongs to one stage in one process: a worker replays its own, so that FREE is not charged
-with moving data between processes. Each entry keeps a pristine copy, never handed out, beside the
-working copy that replays return, so that a consumer that writes into what it was given is noticed
-and undone.
+with moving data between processes. Each entry keeps a pristine copy, which is never returned,
+beside the working copy that replays return, so that a consumer's writes into it are noticed and
+undone.
 """
 
 import math
@@ -22,17 +22,17 @@ from hotloop.loop.values import (
     write_into,
 )
 
-# A stage that does not always return the same needs at least this many outputs to stand for it.
+# A stage whose outputs differ needs at least this many to be replaced by them.
 MIN_OUTPUTS = 16
-# One that always returns the same needs no more than this; large outputs are kept so few.
+# One that always returns the same needs no more than this; of large outputs so few are kept.
 FEW_OUTPUTS = 4
 MAX_OUTPUTS = 4096
 # So many are recorded where there is time for it: rare outputs must be among them too.
 WANTED_OUTPUTS = 64
-# What a stage has just made lies in the cache for its consumer; so should what is replayed. A
+# A new output lies in the cache when its consumer reads it; so should a replayed one. A
 # tape whose outputs are all of one size ends here: two thirds of a common level 2 cache.
 MAX_BYTES = 640 << 10
-# Where sizes vary, what a consumer takes varies too: outputs are recorded until the mean size is
+# Where sizes vary, the consumer's time varies too: outputs are recorded until the mean size is
 # known this well, and no more than so many bytes.
 SIZE_ERROR = 0.02
 MAX_VARIED_BYTES = 64 << 20
@@ -41,18 +41,18 @@ MAX_VARIED_BYTES = 64 << 20
 MODES_EXPLAIN = 0.88
 MODES_RATIO = 1.5
 
-# Faults of a tape, as a worker reports them to the board.
+# Faults of a tape, as a worker reports them to the owner of the control.
 PROBLEM, MUTATED, MISSED = 1, 2, 4
 
 
 # One recorded call: the working copy, what it wrote into declared buffers, the pristine copy, and a
 # fingerprint of the working one. A plain tuple: where its parts are plain values or arrays the
-# collector passes it by, and a loop that collects garbage does not feel what a tape holds.
+# garbage collector skips it, and collections in the loop take no longer because of a tape.
 Entry = tuple[Any, tuple[Any, ...], Any, tuple[object, ...]]
 
 
 class Tape:
-    """The recorded calls of one stage, replayed in order and round again."""
+    """The recorded calls of one stage, replayed in order, again and again."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -80,7 +80,7 @@ class Tape:
 
     @property
     def wanted(self) -> int:
-        """How many outputs stand for the stage: more where their sizes vary."""
+        """How many outputs should stand for the stage: more where their sizes vary."""
         if len(self._sizes) < FEW_OUTPUTS:
             return MIN_OUTPUTS
         sizes = np.array(self._sizes, float)
@@ -135,7 +135,7 @@ class Tape:
         process_cpu_ns: int = 0,
         most_bytes: int = 1 << 30,
     ) -> None:
-        """Keep one call. What cannot be kept becomes the tape's `problem`.
+        """Record one call. If it cannot be recorded, `problem` says why.
 
         cpu_ns: -1 where a processor time has no meaning, as of coroutines. process_cpu_ns: of all
         threads during the call, this one's included.
@@ -155,8 +155,18 @@ class Tape:
             self.own_cpu_ns += cpu_ns
             self.other_cpu_ns += max(0, process_cpu_ns - cpu_ns)
             self.beside_ns += max(0, process_cpu_ns - duration_ns)
-        if self.full or self.limited:
-            return
+        if not self.full and not self.limited:
+            self._keep_output(arguments, output, buffers, duration_ns, cpu_ns, most_bytes)
+
+    def _keep_output(
+        self,
+        arguments: object,
+        output: Any,
+        buffers: Sequence[Any],
+        duration_ns: int,
+        cpu_ns: int,
+        most_bytes: int,
+    ) -> None:
         size = count_bytes(output)
         held = 2 * (size + count_bytes(buffers))  # an entry keeps two copies
         if 2 * self.bytes + held > most_bytes:
@@ -186,14 +196,14 @@ class Tape:
             self._kept_cpu_ns += cpu_ns
 
     def next(self) -> Entry | None:
-        """The next recorded call, or None if nothing is recorded."""
+        """Return the next recorded call, or None if nothing is recorded."""
         if not self.entries:
             self.missed += 1
             return None
         return self.following()
 
     def following(self) -> Entry:
-        """The next recorded call of a tape that has some."""
+        """Return the next recorded call of a tape that is not empty."""
         entries, cursor = self.entries, self._cursor
         # Another thread may read the same cursor: it replays the same entry, which is harmless.
         self._cursor = cursor + 1 if cursor + 1 < len(entries) else 0
@@ -201,13 +211,13 @@ class Tape:
         return entries[cursor]
 
     def next_duration_ns(self, on_cpu: bool = False) -> int:
-        """The next recorded duration, or processor time, in order and round again."""
+        """Return the next recorded duration, or processor time, in order, again and again."""
         cursor = self._duration_cursor
         self._duration_cursor = cursor + 1 if cursor + 1 < len(self._durations) else 0
         return (self._cpus if on_cpu else self._durations)[cursor]
 
     def rewind(self, phase: float = 0.0) -> None:
-        """Undo what consumers wrote, and start the next block at a share `phase` of the tape.
+        """Undo consumers' writes, and start the next block at a share `phase` of the tape.
 
         Every arm of a round starts at the same output; rounds start at others, so that all are
         replayed equally often. Sets `mutated` if any working copy had been written into.
@@ -225,26 +235,26 @@ class Tape:
         self._duration_cursor = int(phase * len(self._durations))
 
     def durations_ns(self) -> np.ndarray:
-        """Recorded durations, in the order of the calls."""
+        """Return the recorded durations, in the order of the calls."""
         return np.array(self._durations, dtype=np.int64)
 
     def cpu_share(self) -> float | None:
-        """Processor time over wall time of the recorded calls; None where it has no meaning."""
+        """Return processor time over wall time of the recorded calls; None without a meaning."""
         return min(1.0, self._kept_cpu_ns / self._kept_ns) if self._kept_ns else None
 
     def bytes_per_call(self) -> float | None:
-        """Array bytes in and out of a call, on average; None where no arrays were seen."""
+        """Return the mean array bytes in and out of a call; None where no arrays were seen."""
         return self._moved_bytes / len(self.entries) or None if self.entries else None
 
 
 def replay_writes(writes: Sequence[Any], buffers: Sequence[Any]) -> None:
-    """Put back what a recorded call had written into the declared buffers."""
+    """Write into the declared buffers what the recorded call had written."""
     for buffer, content in zip(buffers, writes, strict=True):
         write_into(buffer, content)
 
 
 def modes_of(durations_ns: np.ndarray) -> tuple[float, float] | None:
-    """The centres of two modes in ns if the durations have two, else None.
+    """Return the centres of two modes in ns if the durations have two, else None.
 
     Log durations are cut where the two groups explain most variance; they are two modes if that is
     at least `MODES_EXPLAIN`, each holds 5% of the calls, and the centres are 1.5-fold apart.

@@ -1,4 +1,4 @@
-"""Copying, comparing and weighing what stages hand on: arrays, tensors and containers of them.
+"""Copying, comparing and measuring the values of stages: arrays, tensors, containers of them.
 
 torch is never imported here: a value can only be a tensor if its owner has imported it.
 """
@@ -30,11 +30,11 @@ _UNCOPYABLE: tuple[tuple[type, ...], ...] = (
 
 
 class NotCopyableError(Exception):
-    """A value of which no independent copy can be made; says why."""
+    """A value of which no independent copy can be made; the message says why."""
 
 
 def torch_if_loaded() -> ModuleType | None:
-    """The torch module if somebody has imported it, else None."""
+    """Return the torch module if it has been imported, else None."""
     return sys.modules.get("torch")
 
 
@@ -45,7 +45,7 @@ def is_tensor(value: object) -> bool:
 
 
 def independent_copy(value: Any) -> Any:
-    """A copy that shares no memory with `value`; containers keep their types.
+    """Return a copy that shares no memory with `value`; containers keep their types.
 
     Raises: NotCopyableError, with the reason, for a generator, a file, a lock, a tensor with an
     autograd graph, or anything that refuses to be deep-copied.
@@ -88,7 +88,7 @@ def independent_copy(value: Any) -> Any:
 
 
 def _placed_alike(array: np.ndarray) -> np.ndarray:
-    """A copy with the same order of axes, at the same place within a cache line or a page.
+    """Return a copy with the same order of axes and the same alignment within a line or a page.
 
     What is computed with an array takes longer where its rows begin in the middle of a cache line:
     64 products of 64 by 512 numbers took 1.36 ms at one place and 1.57 ms at another.
@@ -123,17 +123,17 @@ def _tensor_placed_alike(tensor: Any) -> Any:
 
 
 def _distance(nbytes: int) -> int:
-    """What is placed as the original is, if it lies a whole number of these away."""
+    """The alignment that a copy of so many bytes must share with the original."""
     return LINE_BYTES if nbytes < PAGE_BYTES else PAGE_BYTES
 
 
 def _offset(original: int, memory: int, nbytes: int) -> int:
-    """The bytes to leave out at the start of `memory`, so that a copy is placed alike."""
+    """The bytes to leave out at the start of `memory`, so that a copy is aligned alike."""
     return (original - memory) % _distance(nbytes)
 
 
 def arrays_in(value: Any, depth: int = 6) -> Iterator[Any]:
-    """The numpy arrays and torch tensors in `value`, through containers and dataclasses."""
+    """Yield the numpy arrays and torch tensors in `value`, through containers and dataclasses."""
     if isinstance(value, np.ndarray) or is_tensor(value):
         yield value
     elif depth and isinstance(value, tuple | list):
@@ -148,12 +148,12 @@ def arrays_in(value: Any, depth: int = 6) -> Iterator[Any]:
 
 
 def count_bytes(value: Any) -> int:
-    """Bytes in the arrays and tensors of `value`."""
+    """Return the bytes in the arrays and tensors of `value`."""
     return sum(int(array.nbytes) for array in arrays_in(value))
 
 
 def count_items(value: Any, depth: int = 6) -> int:
-    """A size of `value` that grows with what its consumer has to go through.
+    """Return a size of `value` that grows with the work of its consumer.
 
     Elements of arrays and tensors, items of containers, characters of text; 1 for anything else.
     """
@@ -174,10 +174,10 @@ def count_items(value: Any, depth: int = 6) -> int:
 
 
 def fingerprint(value: Any) -> tuple[object, ...]:
-    """A value that changes when somebody writes into an array or container of `value`.
+    """Return a value that changes when an array or container of `value` is written into.
 
-    Tensors have a version counter that counts writes; arrays are summed up, large ones by a
-    sample. Attributes of other objects are not looked at.
+    Tensors have a version counter that counts writes; of arrays a checksum is taken, of large ones
+    by a sample. Attributes of other objects are not looked at.
     """
     parts: list[object] = []
     _fingerprint_into(value, parts)

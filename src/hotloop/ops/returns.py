@@ -26,7 +26,7 @@ def gae(
     gamma: float,
     lambda_: float,
 ) -> tuple[Floats, Floats]:
-    """Generalised advantage estimates, and the returns they imply.
+    """Compute generalised advantage estimates, and the returns that they imply.
 
     δₜ = rₜ + γ(1 − terminatedₜ) V(xₜ) − V(xₜ₋₁),  Aₜ = δₜ + γλ(1 − doneₜ) Aₜ₊₁,  Rₜ = Aₜ + V(xₜ₋₁)
 

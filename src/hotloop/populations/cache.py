@@ -1,14 +1,13 @@
 """Synthetic populations kept on disk, so that millions of agents are drawn once.
 
-A file is one uncompressed .npz: its checksums are read back with it, so that a file cut short or
-changed is noticed and drawn anew. Anything that the disk refuses costs time, never a result.
+A file is one uncompressed .npz with checksums: a file that is cut short or changed is noticed and
+drawn anew. An error of the disk costs time, never a result.
 """
 
 import contextlib
 import json
 import os
 import sys
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -19,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotloop.errors import PopulationError
+from hotloop.loop.files import atomic_path
 from hotloop.populations.data import PopulationData
-from hotloop.populations.synthetic import GENERATOR_VERSION, Settings, generate
+from hotloop.populations.synthetic import COLUMNS, GENERATOR_VERSION, Settings, generate
 
 ENVIRONMENT = "HOTLOOP_CACHE"
 """Environment variable that moves the cache; empty: no cache."""
@@ -30,10 +30,11 @@ _DAMAGED = (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, Populat
 
 
 def cached(settings: Settings, name: str) -> PopulationData:
-    """The population of these settings: from disk if it is there and whole, else drawn and kept.
+    """Return the population of these settings, from disk where it is there, else drawn.
 
-    The arrays are the caller's own. A cache that cannot be read or written is done without.
-    Raises: PopulationError for settings that no population can have.
+    The arrays are the caller's own. A cache that cannot be read or written is not used.
+
+    Raises: PopulationError for settings out of range.
     """
     folder = cache_folder()
     if folder is None:
@@ -49,7 +50,7 @@ def cached(settings: Settings, name: str) -> PopulationData:
 def cache_folder(
     environment: Mapping[str, str] | None = None, platform: str = sys.platform
 ) -> Path | None:
-    """Where files are kept: $HOTLOOP_CACHE, else the platform's cache folder; None: nowhere."""
+    """Find where files are kept: $HOTLOOP_CACHE, else the platform's cache folder, or nowhere."""
     environment = os.environ if environment is None else environment
     chosen = environment.get(ENVIRONMENT)
     if chosen is not None:
@@ -68,7 +69,7 @@ def cache_folder(
 
 
 def file_name(settings: Settings) -> str:
-    """One name for each version of the generator and each set of settings."""
+    """Name the file of one version of the generator and one set of settings."""
     return f"v{GENERATOR_VERSION}-{settings.num_agents}-{settings.num_edges}-{settings.seed}.npz"
 
 
@@ -86,8 +87,8 @@ def _read(path: Path, settings: Settings, name: str) -> PopulationData | None:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             if str(file["label"]) != _label(settings):
                 return None
-            arrays: dict[str, NDArray[Any]] = {key: file[key] for key in ("age", "edges", "stages")}
-        data = PopulationData(name, {"age": arrays["age"]}, arrays["edges"], arrays["stages"])
+            arrays: dict[str, NDArray[Any]] = {key: file[key] for key in (*COLUMNS, "edges")}
+        data = PopulationData(name, {key: arrays[key] for key in COLUMNS}, arrays["edges"])
     except _DAMAGED:
         return None
     return data if data.size == settings.num_agents else None
@@ -96,24 +97,15 @@ def _read(path: Path, settings: Settings, name: str) -> PopulationData | None:
 def _write(path: Path, settings: Settings, data: PopulationData) -> None:
     """Write beside the file, then rename: a reader sees the old file or the whole new one."""
     assert data.edges is not None
-    assert data.stages is not None
-    unfinished: Path | None = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
-            unfinished = Path(file.name)
-            np.savez(
-                file,
-                label=np.array(_label(settings)),
-                age=data.columns["age"],
-                edges=data.edges,
-                stages=data.stages,
-            )
-        unfinished.replace(path)
-        unfinished = None
-    except OSError:
-        return  # read-only, full, or not ours: the population is in memory all the same
-    finally:
-        if unfinished is not None:
-            with contextlib.suppress(OSError):
-                unfinished.unlink(missing_ok=True)
+    arrays: dict[str, Any] = {
+        "label": np.array(_label(settings)),
+        "edges": data.edges,
+        **data.columns,
+    }
+    # A disk that is read-only, full, or not ours: the population is in memory all the same.
+    with (
+        contextlib.suppress(OSError),
+        atomic_path(path) as unfinished,
+        open(unfinished, "wb") as file,  # np.savez would append a suffix to a name
+    ):
+        np.savez(file, **arrays)

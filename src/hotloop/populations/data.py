@@ -1,7 +1,8 @@
 """One population as plain arrays: what every reader and the generator return.
 
-Checked once, here, so that a model may rely on it: a bad age or an edge to nobody is told with
-its row before the first step, not found as a wrong curve after the last.
+Checked once, here, so that a model may rely on it: a column of another length or an edge to an
+agent that does not exist is refused, with its row, before the first step. What the values of a
+column mean is the model's to check.
 """
 
 from collections.abc import Mapping
@@ -14,51 +15,41 @@ from numpy.typing import NDArray
 
 from hotloop.errors import PopulationError
 
-STAGES = 5
-"""Disease stages that a population may start in: 0 susceptible, 1 exposed, 2 infected, 3
-recovered, 4 dead."""
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PopulationData:
     """Agents as columns, and the contacts between them.
 
-    Raises: PopulationError for a column of the wrong length, an age that is negative, NaN, not
-    whole or above 255, a stage outside 0 to 4, an edge to an agent that is not there, and for a
-    population of nobody; it names the column and the first bad row.
+    Raises: PopulationError for no column, no agent, a column of another length than the first, and
+    an edge to an agent that does not exist; it names the column and the first bad row.
     """
 
     name: str
-    """What reports call it."""
+    """Shown in reports."""
     columns: Mapping[str, NDArray[Any]]
-    """Each (N,); "age" at least, kept as uint8 codes. The others stay in the type they came in."""
+    """Each (N,), of any type; at least one."""
     edges: NDArray[np.int32] | None = None
-    """(E, 2), rows src, dst: src can infect dst. None: no contact network."""
-    stages: NDArray[np.uint8] | None = None
-    """(N,) disease stage at the start. None: for the model to say."""
+    """(E, 2), rows src, dst: src reaches dst. None: no contact network."""
     periods: tuple[NDArray[np.int32], ...] = ()
     """More edge lists, for networks that alternate by step. Usually empty."""
 
     def __post_init__(self) -> None:
         where = f"population {self.name!r}"
         columns = {name: np.asarray(column) for name, column in self.columns.items()}
-        if "age" not in columns:
+        if not columns:
             raise PopulationError(
-                f"{where}: expected a column 'age', got {sorted(columns) or 'no column'}; "
-                "add one of age codes, 0 to 5"
+                f"{where}: expected at least one column, such as 'age', got none; add one with a "
+                "value for each agent"
             )
-        size = columns["age"].size
+        first, column = next(iter(columns.items()))
+        size = len(column) if column.ndim else 0
         if size == 0:
-            raise PopulationError(f"{where}: the column 'age' is empty; a population needs agents")
+            raise PopulationError(
+                f"{where}: the column {first!r} is empty; a population needs agents"
+            )
         for name, column in columns.items():
-            check_length(column, size, f"{where}: column {name!r}")
-        columns["age"] = whole_numbers(columns["age"], 255, f"{where}: column 'age'")
+            check_length(column, size, f"{where}: column {name!r}", first)
         object.__setattr__(self, "columns", MappingProxyType(columns))
-        if self.stages is not None:
-            stages = np.asarray(self.stages)
-            check_length(stages, size, f"{where}: stages")
-            checked = whole_numbers(stages, STAGES - 1, f"{where}: stages")
-            object.__setattr__(self, "stages", checked)
         if self.edges is not None:
             object.__setattr__(self, "edges", check_edges(self.edges, size, f"{where}: edges"))
         periods = tuple(
@@ -68,10 +59,10 @@ class PopulationData:
         object.__setattr__(self, "periods", periods)
 
     def both_ways(self) -> "PopulationData":
-        """The same with every contact once in each direction: src can infect dst and dst src.
+        """Return the same with every contact once in each direction.
 
         For lists that have each contact once. A row that is there in both directions, or more than
-        once, is one contact; rows of an agent with itself stay. 40 B a row meanwhile.
+        once, is one contact; rows of an agent with itself stay. Takes 40 B a row meanwhile.
         """
         if self.edges is None:
             return self
@@ -82,7 +73,7 @@ class PopulationData:
     @property
     def size(self) -> int:
         """Number of agents, N."""
-        return int(self.columns["age"].size)
+        return len(next(iter(self.columns.values())))
 
     @property
     def num_edges(self) -> int:
@@ -96,39 +87,47 @@ class PopulationData:
         )
 
 
-def _mirrored(edges: NDArray[np.int32], size: int) -> NDArray[np.int32]:
+def edge_keys(edges: NDArray[np.int32], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Number each row, src * size + dst, and its reverse, dst * size + src; int64 (E,) each."""
     src, dst = edges[:, 0].astype(np.int64), edges[:, 1].astype(np.int64)
-    rows = np.unique(np.concatenate([src * size + dst, dst * size + src]))
+    return src * size + dst, dst * size + src
+
+
+def _mirrored(edges: NDArray[np.int32], size: int) -> NDArray[np.int32]:
+    rows = np.unique(np.concatenate(edge_keys(edges, size)))
     return np.stack([rows // size, rows % size], axis=1).astype(np.int32)
 
 
-def check_length(column: NDArray[Any], size: int, where: str) -> None:
+def check_length(column: NDArray[Any], size: int, where: str, reference: str) -> None:
     """Refuse a column that has not one value for each agent.
+
+    reference: the column that says how many agents there are.
 
     Raises: PopulationError.
     """
     if column.shape != (size,):
         raise PopulationError(
-            f"{where}: expected one value for each of the {size} agents of 'age', got "
+            f"{where}: expected one value for each of the {size} agents of {reference!r}, got "
             f"{amount(column)}; the columns must come from the same agents"
         )
 
 
 def amount(column: NDArray[Any]) -> str:
-    """How much a column holds, in words."""
+    """Say how much a column holds."""
     return f"{column.size} values" if column.ndim == 1 else f"the shape {column.shape}"
 
 
 def whole_numbers(values: NDArray[Any], most: int, where: str) -> NDArray[np.uint8]:
-    """The values as uint8, none changed by it.
+    """Convert values to uint8 without changing any.
 
     Shapes: (N,) of any number type. Whole floats are taken as they are.
+
     Raises: PopulationError, naming the first row that is no whole number from 0 to `most`.
     """
     wanted = f"whole numbers from 0 to {most}"
     if values.dtype.kind not in "buif":
         raise PopulationError(f"{where}: expected {wanted}, got the type {values.dtype}")
-    # min and max first: they make no array of flags, and are all that a good column needs.
+    # min and max first: they make no array of flags, and a good column needs no more.
     least, largest = values.min(), values.max()
     bad = None
     if not (least >= 0 and largest <= most):  # NaN fails both
@@ -146,7 +145,7 @@ def whole_numbers(values: NDArray[Any], most: int, where: str) -> NDArray[np.uin
 
 
 def check_edges(edges: NDArray[Any], size: int, where: str) -> NDArray[np.int32]:
-    """The edges as (E, 2) int32, every end among agents 0 to size - 1.
+    """Check edges, (E, 2), whose ends must be agents 0 to size - 1; returns them as int32.
 
     Raises: PopulationError, naming the first row with an end outside.
     """

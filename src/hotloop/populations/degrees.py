@@ -1,8 +1,8 @@
-"""How many contacts each connected agent has, by its age.
+"""Numbers of contacts of the connected agents, by age.
 
 Apart from the wiring because nothing here is drawn: the numbers are a stratified sample of one
-distribution for each age, the same for every seed. The seed says who has which and who meets whom,
-so that the number of contacts in a population does not depend on the luck of a seed.
+distribution for each age, the same for every seed. The seed decides which agent has which number
+and who meets whom, so that the number of contacts in a population does not vary between seeds.
 """
 
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ _AGENTS, _ALONE, _ROWS = sum(AGENTS_BY_AGE), sum(ALONE_BY_AGE), 136_378
 # and 1.97, the deviations 4.04, 3.97, 4.01, 3.92, 3.02 and 1.96.
 MEANS = (4, 4, 4, 4, 3, 2)
 _MOST_HALF = 37  # the largest undirected degree is 74
-_ROOM = 800  # connected agents from which one has the largest degree
+_ENOUGH = 800  # connected agents from which on one has the largest degree
 
 ROWS_PER_CONNECTED = _ROWS / (_AGENTS - _ALONE)
 """Mean number of directed rows for each agent that has any contact."""
@@ -30,7 +30,7 @@ Degrees = NDArray[np.int16]
 
 
 def half_degrees(agents_by_age: NDArray[np.int64], connected: int, rows: int) -> list[Degrees]:
-    """Half of the undirected degrees of the agents that have contacts, by age code, rising.
+    """Compute half of the undirected degrees of the connected agents, by age code, ascending.
 
     Shapes: agents_by_age (6,), whose sum is at least `connected`; an int16 array for each age,
     `connected` numbers of 1 to 37 together. They sum to `rows` where the agents can hold that
@@ -44,14 +44,14 @@ def half_degrees(agents_by_age: NDArray[np.int64], connected: int, rows: int) ->
         _stratified(_cdf(mean), halves[end - count : end])
     most = min(_MOST_HALF, max(1, (connected - 1) // 2))  # each pair of agents meets once
     np.minimum(halves, most, out=halves)
-    if connected >= _ROOM:
+    if connected >= _ENOUGH:
         halves[int(np.argmax(halves))] = _MOST_HALF
     _nudge(halves, most, int(halves.sum(dtype=np.int64)) - rows)
     return np.split(halves, ends[:-1])
 
 
 def _connected_by_age(agents_by_age: NDArray[np.int64], connected: int) -> NDArray[np.int64]:
-    """How many agents of each age have contacts: Astoria's shares, scaled to the total.
+    """Compute how many agents of each age have contacts: Astoria's shares, scaled to the total.
 
     Where it is less than Astoria's the shares of the connected are scaled, else those of the
     others, so that no age has more connected agents than it has agents.
@@ -64,7 +64,7 @@ def _connected_by_age(agents_by_age: NDArray[np.int64], connected: int) -> NDArr
 
 
 def _shared(count: int, weights: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Whole numbers that sum to `count`, in proportion to the weights."""
+    """Divide `count` into whole numbers in proportion to the weights."""
     ends = np.cumsum(weights)
     whole = np.round(ends * (count / ends[-1])).astype(np.int64)
     whole[-1] = count
@@ -73,7 +73,7 @@ def _shared(count: int, weights: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def _cdf(mean: int) -> NDArray[np.float64]:
-    """Table (38,): the chance that a half-degree is at most k, given that it is 1 to 37.
+    """Tabulate (38,) the chance that a half-degree is at most k, given that it is 1 to 37.
 
     Negative binomial, by the ratio of neighbouring terms: only additions, multiplications and
     divisions in one order, so the same bits on every machine.
@@ -87,7 +87,7 @@ def _cdf(mean: int) -> NDArray[np.float64]:
 
 
 def _stratified(cdf: NDArray[np.float64], halves: Degrees) -> None:
-    """The r-th of n agents gets the quantile at (r + 1/2) / n; `cdf[k]`: share of at most k."""
+    """Give the r-th of n agents the quantile at (r + 1/2) / n; `cdf[k]`: share of at most k."""
     n = halves.size
     k = 1
     for r in range(n):
@@ -97,7 +97,7 @@ def _stratified(cdf: NDArray[np.float64], halves: Degrees) -> None:
 
 
 def _nudge(halves: Degrees, most: int, excess: int) -> None:
-    """Bring the sum down (up) by `excess`, one an agent, spread over all; the maxima stay."""
+    """Reduce (raise) the sum by `excess`, one an agent, spread over all; the maxima stay."""
     sign = 1 if excess > 0 else -1
     remaining = abs(excess)
     stride = max(1, halves.size // max(1, remaining))

@@ -1,4 +1,4 @@
-"""Which way a contact network points: how many rows are there both ways, and are there cycles."""
+"""The direction of a contact network: its share of rows both ways, and whether it has cycles."""
 
 from typing import TYPE_CHECKING
 
@@ -6,25 +6,27 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from hotloop.populations.data import edge_keys
+
 
 def reciprocity(edges: NDArray[np.int32], size: int) -> float:
-    """The share of rows whose reverse is a row as well, of rows that join two agents.
+    """Compute the share of rows whose reverse is a row as well, of rows that join two agents.
 
     edges: (E, 2) of agents below `size`. NaN without such rows.
     """
-    src, dst = edges[:, 0].astype(np.int64), edges[:, 1].astype(np.int64)
-    src, dst = src[src != dst], dst[src != dst]
-    if not len(src):
+    joined = edges[edges[:, 0] != edges[:, 1]]
+    if not len(joined):
         return float("nan")
-    reverse = np.unique(dst * size + src)
-    at = np.searchsorted(reverse, rows := src * size + dst)
+    rows, reversed_rows = edge_keys(joined, size)
+    reverse = np.unique(reversed_rows)
+    at = np.searchsorted(reverse, rows)
     return float((reverse[np.minimum(at, len(reverse) - 1)] == rows).mean())
 
 
 def is_acyclic(edges: NDArray[np.int32], size: int) -> bool:
-    """Whether nobody who infects others can be infected by them in turn; self-loops aside.
+    """Whether no chain of edges leads back to where it began; self-loops do not count.
 
-    edges: (E, 2) of agents below `size`. Kahn's way: agents whom nobody reaches are taken away
+    edges: (E, 2) of agents below `size`. Kahn's algorithm: agents that no other reaches are removed
     until none is left, or only those on cycles and behind them.
     """
     joined = edges[edges[:, 0] != edges[:, 1]]
@@ -38,7 +40,7 @@ def is_acyclic(edges: NDArray[np.int32], size: int) -> bool:
 def _peeled(
     first: NDArray[np.int64], targets: NDArray[np.int32], incoming: NDArray[np.int64]
 ) -> int:
-    """How many agents can be taken away, those whom nobody left reaches first."""
+    """Count the agents that can be removed, those first that no remaining one reaches."""
     queue = np.empty(len(incoming), np.int64)
     length = 0
     for agent in range(len(incoming)):

@@ -1,11 +1,13 @@
-"""One call for every source of a population: a name, a number, a package, a folder, or the thing.
+"""One call for every source of a population: a name, a number, a package, a folder, or the data.
 
 Apart from the readers and the generator so that neither is imported before it is needed.
 """
 
 import logging
 import os
-from dataclasses import replace
+import pkgutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +18,25 @@ from hotloop.populations.data import PopulationData
 
 Source = PopulationData | str | int | os.PathLike[str] | ModuleType
 """What `load` takes."""
+
+
+@dataclass(frozen=True)
+class FolderFormat:
+    """A layout of population folders: functions as "package.module:name", imported when needed."""
+
+    recognises: str | None
+    """(folder) -> bool; None takes every folder."""
+    reads: str
+    """(folder, *, periods) -> PopulationData."""
+
+
+FOLDER_FORMATS: Mapping[str, FolderFormat] = {
+    "AgentTorch": FolderFormat(
+        "hotloop.integrations.agenttorch:is_folder", "hotloop.integrations.agenttorch:read_folder"
+    ),
+    "tables": FolderFormat(None, "hotloop.populations.readers:read_folder"),
+}
+"""By name; the first that recognises a folder reads it."""
 
 _OWN = "hotloop.populations."
 _LOG = logging.getLogger("hotloop")
@@ -32,29 +53,30 @@ def load(
     periods: bool = False,
     draw_network: bool = False,
 ) -> PopulationData:
-    """The population of a source.
+    """Load the population of a source.
 
     PopulationData is returned as it is. "astoria" and "brooklyn", an int or a string of digits
     (that many agents, in Astoria's proportions), and the modules `hotloop.populations.astoria`
     and `.brooklyn` are drawn from the seed, or read from the cache. Any other package stands for
-    its folder; a folder is read (see `hotloop.populations.readers.read_folder`), and the seed
-    does nothing to its content.
-    both_ways: whether each row stands for a contact in both directions; as it is written, from src
-    to dst, if not. None reads it as written, and says so where a folder's network looks as if each
-    contact was written once: hardly a row is there both ways.
-    periods: whether a folder's networks 0.csv, 1.csv, ... take turns, step by step.
-    draw_network: whether a population that has no network gets one from the seed, that of a drawn
-    population of its size: contacts at random, whatever the columns say.
+    its folder; a folder is read by the first of `FOLDER_FORMATS` that recognises it, and the seed
+    does not matter to its content.
+
+    Args:
+        both_ways: whether each row stands for a contact in both directions, and not as written,
+            from src to dst. None reads it as written, with a warning where a folder's network looks
+            as if each contact was written once: hardly a row is there both ways.
+        periods: whether a folder's networks 0.csv, 1.csv, ... take turns, step by step.
+        draw_network: whether a population without a network gets one from the seed, that of a
+            drawn population of its size: contacts at random, whatever the columns say.
+
     Raises: PopulationError: an unknown name, with the nearest one; no such folder; bad content;
     periods of what is no folder; a network drawn for one that has one.
     """
     found = _found(source)
     if isinstance(found, Path):
-        from hotloop.populations.readers import read_folder
-
-        data = read_folder(found.expanduser(), periods=periods)
+        data = _read(found.expanduser(), periods)
         if both_ways is None:
-            _tell_direction(data)
+            _warn_of_direction(data)
     elif periods:
         raise PopulationError(
             f"population {source!r}: periods: expected a folder with networks that take turns; "
@@ -72,7 +94,15 @@ def load(
     return data.both_ways() if both_ways else data
 
 
-def _tell_direction(data: PopulationData) -> None:
+def _read(folder: Path, periods: bool) -> PopulationData:
+    for known in FOLDER_FORMATS.values():
+        if known.recognises is None or pkgutil.resolve_name(known.recognises)(folder):
+            data: PopulationData = pkgutil.resolve_name(known.reads)(folder, periods=periods)
+            return data
+    raise AssertionError("the last of FOLDER_FORMATS takes every folder")
+
+
+def _warn_of_direction(data: PopulationData) -> None:
     edges = data.edges
     if edges is None or len(edges) < _FEW_ROWS:
         return
@@ -84,14 +114,14 @@ def _tell_direction(data: PopulationData) -> None:
     shape = "has no cycle" if is_acyclic(edges, data.size) else "has cycles"
     _LOG.warning(
         "population %r: %.2g%% of the rows of its network are there in both directions, and it %s: "
-        "it may have each contact once. It is read as written, src can infect dst: both_ways=True "
+        "it may have each contact once. It is read as written, src reaches dst: both_ways=True "
         "reads each row in both directions, both_ways=False says that it is right as it is",
         *(data.name, 100 * share, shape),
     )
 
 
 def _found(source: Source) -> PopulationData | Path | _Drawn:
-    """The data, the folder, or what to draw, that a source stands for."""
+    """Find the data, the folder, or what to draw, that a source stands for."""
     if isinstance(source, PopulationData):
         return source
     if isinstance(source, ModuleType):
@@ -141,7 +171,7 @@ def _module(module: ModuleType) -> Path | _Drawn:
 
 
 def _named() -> dict[str, tuple[int, int | None]]:
-    """Agents and edges of the populations that have a name."""
+    """Return agents and edges of the populations that have a name."""
     from hotloop.populations import synthetic
 
     return {

@@ -1,7 +1,7 @@
-"""Whole numbers out of CSV files, by the million and with the line of the first fault.
+"""Read whole numbers from CSV files, by the million, and report the line of the first error.
 
-Apart from the readers because it is one compiled kernel: the general CSV readers are slower, fill
-up short rows in silence, or say what was wrong without where.
+Apart from the readers because it is one compiled kernel: general CSV readers are slower, fill short
+rows without a warning, or do not say in which line an error is.
 """
 
 from pathlib import Path
@@ -30,7 +30,7 @@ _FAULTS = {
 
 
 def header_and_columns(path: Path) -> tuple[list[str] | None, int]:
-    """The names in a CSV file's first line, None where that is numbers; and how many columns.
+    """Read the names in a CSV file's first line, None where it is numbers; and count the columns.
 
     Raises: PopulationError for a file that cannot be read or has no line.
     """
@@ -53,7 +53,7 @@ def header_and_columns(path: Path) -> tuple[list[str] | None, int]:
 def read_numbers(
     path: Path, columns: int, keep: tuple[int, ...], skip_header: bool
 ) -> NDArray[np.int32]:
-    """The kept columns of a CSV file of whole numbers, in the order of `keep`.
+    """Read the kept columns of a CSV file of whole numbers, in the order of `keep`.
 
     Shapes: (rows, len(keep)), int32. Separator comma or tab; blank lines pass; "3.0" and "3e0"
     are 3. Columns that are not kept may hold anything.
@@ -86,7 +86,7 @@ def read_numbers(
 
 
 def _line(text: NDArray[np.uint8], at: int) -> str:
-    """The line that a position is in, 60 characters of it."""
+    """Cut out the line that a position is in, 60 characters of it."""
     end = at
     while end < text.size and text[end] != _NEWLINE and end - at < 60:
         end += 1
@@ -96,10 +96,8 @@ def _line(text: NDArray[np.uint8], at: int) -> str:
 def _parse(
     text: NDArray[np.uint8], start: int, slots: NDArray[np.int64], values: NDArray[np.int32]
 ) -> tuple[int, int, int, int]:
-    """Rows read, line and its first position, fault.
-
-    One function because a call per cell would hide the one position that everything moves.
-    """
+    """Parse all rows; returns rows read, the line and its first position, and the fault."""
+    # One function: every branch moves the one position in the text.
     at, line, rows, columns = start, 1, 0, slots.size
     while at < text.size:
         line_at = at
@@ -141,7 +139,12 @@ def _parse(
 
 
 def _number(text: NDArray[np.uint8], at: int) -> tuple[int, int, int]:
-    """The position behind a cell, its value, fault. Zeros behind the point wait for a digit."""
+    """Parse one cell; returns the position behind it, its value, and the fault.
+
+    Zeros behind the point count only where another digit follows.
+    """
+    # One function: every branch moves the one position in the text, and the digits, the point and
+    # the exponent change the same few numbers.
     while at < text.size and text[at] == _SPACE:
         at += 1
     negative = False

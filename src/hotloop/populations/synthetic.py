@@ -13,24 +13,29 @@ from hotloop.errors import PopulationError
 from hotloop.populations.ages import AGE_GROUPS
 from hotloop.populations.data import PopulationData
 
-GENERATOR_VERSION = 2
-"""Goes up when the same settings give another population: old cache files are then left alone."""
+GENERATOR_VERSION = 3
+"""Goes up when the same settings give another population, or its file has other arrays: cache files
+of before are then ignored."""
+
+COLUMNS = ("age", "stage")
+"""Of a drawn population: age codes, and the agents that Astoria's files mark (1; the others 0)."""
 
 ASTORIA_AGENTS, ASTORIA_EDGES = 37_518, 136_378
 BROOKLYN_AGENTS, BROOKLYN_EDGES = 2_700_000, 9_900_000
 MOST_AGENTS = 500_000_000
 
 _SELF_LOOPS = 6  # of Astoria; others in proportion
-# Astoria's exposed by their outgoing contacts: agents without any contact, then those with 0, 1,
-# 2 to 3, 4 to 6, 7 to 9, 10 to 19 and from 20 outgoing ones. 3.4 on average; of all agents 3.6.
-EXPOSED = (11, 8, 5, 7, 7, 3, 3, 1)
+# The agents that Astoria's files mark, by their outgoing contacts: agents without any contact, then
+# those with 0, 1, 2 to 3, 4 to 6, 7 to 9, 10 to 19 and from 20 outgoing ones. They have 3.4 on
+# average, all agents 3.6.
+MARKED = (11, 8, 5, 7, 7, 3, 3, 1)
 _OUTGOING_FROM = (1, 2, 4, 7, 10, 20)
-_DEGREE_STREAM, _NETWORK_STREAM, _AGE_STREAM, _STAGE_STREAM = range(4)
+_DEGREE_STREAM, _NETWORK_STREAM, _AGE_STREAM, _MARK_STREAM = range(4)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What one synthetic population is made from; equal settings give equal arrays."""
+    """The settings of one synthetic population; equal settings give equal arrays."""
 
     num_agents: int
     """Agents, 1 to 500 million."""
@@ -55,7 +60,7 @@ class Settings:
 
     @classmethod
     def of_size(cls, num_agents: int, *, seed: int = 0, num_edges: int | None = None) -> "Settings":
-        """Settings for a number of agents; edges in Astoria's proportion unless given."""
+        """Make settings for a number of agents; edges in Astoria's proportion unless given."""
         if num_edges is None and isinstance(num_agents, (int, np.integer)):
             num_edges = _proportional(ASTORIA_EDGES, int(num_agents))
         return cls(num_agents, 0 if num_edges is None else num_edges, seed)
@@ -64,21 +69,21 @@ class Settings:
 def generate(
     num_agents: int, seed: int = 0, name: str | None = None, *, num_edges: int | None = None
 ) -> PopulationData:
-    """A population of that many agents, the same arrays from a seed on every machine.
+    """Draw a population of that many agents, the same arrays from a seed on every machine.
 
     `num_edges` rows are in Astoria's proportion (3.635 an agent) unless given; more or fewer rows
     change the share of agents without a contact, not the shape of the rest.
 
-    The network is made as Astoria's is: all agents stand in a list in random order, each as often
-    as half of its degree, and neighbours in the list meet. Half of a degree is negative binomial,
+    The network is made as Astoria's is: all agents are in a list in random order, each as often as
+    half of its degree, and neighbours in the list meet. Half of a degree is negative binomial,
     with a mean and a standard deviation of 4, 4, 4, 4, 3, 2 by age code. Each contact is one row,
-    from the agent that stands earlier in the list, by its first place, so no row leads back. The
-    exposed: see `draw_stages`.
+    from the agent that is earlier in the list, by its first position, so no row leads back. The
+    column "stage" marks some agents, see `draw_marked`.
 
     Exact for every seed, from 1,000 agents on: the number of agents and of rows; the counts of the
     age codes; agents without a contact (6,480 of Astoria's 37,518; 16% to 25% by age); 6 self-loops
     in 37,518 agents and no other cycle; no repeated row; one component that holds every agent with
-    a contact; the largest undirected degree, 74; 45 exposed in 37,518 agents; the multiset of
+    a contact; the largest undirected degree, 74; 45 marked in 37,518 agents; the multiset of
     undirected degrees of each age, all even, and with it Astoria's percentiles (25/50/75/90/99: 2,
     6, 10, 18, 34). The last two agents have no contact, the one before them has.
     Near, as they follow from the order of the list: out- and in-degrees (Astoria's percentiles
@@ -89,56 +94,56 @@ def generate(
     they fit.
     Agents' ids say nothing about who meets whom, nor about the order of the list. Rows are sorted.
 
-    Shapes: see PopulationData; columns hold "age". Memory: 24 B a row and 30 B an agent.
-    Raises: PopulationError for numbers that cannot be.
+    Shapes: see PopulationData; columns are "age" and "stage". Memory: 24 B a row, 30 B an agent.
+
+    Raises: PopulationError for numbers out of range.
     """
     settings = Settings.of_size(num_agents, seed=seed, num_edges=num_edges)
     ages = _ages(settings)
     edges = _network(settings, ages)
     return PopulationData(
         name=name or f"synthetic-{settings.num_agents}",
-        columns={"age": ages},
+        columns={"age": ages, "stage": draw_marked(edges, settings.num_agents, settings.seed)},
         edges=edges,
-        stages=draw_stages(edges, settings.num_agents, settings.seed),
     )
 
 
-def draw_stages(edges: NDArray[np.int32], num_agents: int, seed: int) -> NDArray[np.uint8]:
-    """Stages at the start: 45 exposed in 37,518 agents, one at least; the others susceptible.
+def draw_marked(edges: NDArray[np.int32], num_agents: int, seed: int) -> NDArray[np.uint8]:
+    """Mark 45 in 37,518 agents with a 1, at least one; a process on the network may start there.
 
-    The exposed have as many outgoing contacts as those of Astoria: their number in each of eight
-    groups is a stratified sample of the counts there. Within a group every agent has the same
+    The marked agents have as many outgoing contacts as those of Astoria: their number in each of
+    eight groups is a stratified sample of the counts there. Within a group every agent has the same
     chance; where a group has too few, any other agent is taken.
 
     Shapes: edges (E, 2), rows src, dst; returns (N,). Takes any network, drawn or not.
     """
-    draws = _stream(seed, _STAGE_STREAM)
+    draws = _stream(seed, _MARK_STREAM)
     outgoing = np.bincount(edges[:, 0], minlength=num_agents)
     group = 1 + np.digitize(outgoing, _OUTGOING_FROM).astype(np.int8)
     group[(outgoing == 0) & (np.bincount(edges[:, 1], minlength=num_agents) == 0)] = 0
-    count = max(1, _proportional(sum(EXPOSED), num_agents))
-    middles = (2 * np.arange(count, dtype=np.int64) + 1) * sum(EXPOSED)  # in 1 / (2 count)
-    wanted = np.searchsorted(np.cumsum(EXPOSED) * 2 * count, middles, side="right")
-    stages = np.zeros(num_agents, np.uint8)
+    count = max(1, _proportional(sum(MARKED), num_agents))
+    middles = (2 * np.arange(count, dtype=np.int64) + 1) * sum(MARKED)  # in 1 / (2 count)
+    wanted = np.searchsorted(np.cumsum(MARKED) * 2 * count, middles, side="right")
+    marked = np.zeros(num_agents, np.uint8)
     missing = 0
-    for k in range(len(EXPOSED)):
-        missing += _expose(np.flatnonzero(group == k), int((wanted == k).sum()), stages, draws)
+    for k in range(len(MARKED)):
+        missing += _mark(np.flatnonzero(group == k), int((wanted == k).sum()), marked, draws)
     if missing:
-        _expose(np.flatnonzero(stages == 0), missing, stages, draws)
-    return stages
+        _mark(np.flatnonzero(marked == 0), missing, marked, draws)
+    return marked
 
 
-def _expose(
-    members: NDArray[np.int64], count: int, stages: NDArray[np.uint8], draws: NDArray[np.uint64]
+def _mark(
+    members: NDArray[np.int64], count: int, marked: NDArray[np.uint8], draws: NDArray[np.uint64]
 ) -> int:
-    """Expose that many of the members; returns how many too few there are."""
+    """Mark that many of the members; returns how many too few there are."""
     from hotloop.populations import wiring
 
     taken = min(count, members.size)
     for k in range(taken):
         other = k + wiring.below(draws, members.size - k)
         members[k], members[other] = members[other], members[k]
-    stages[members[:taken]] = 1
+    marked[members[:taken]] = 1
     return count - taken
 
 
@@ -199,7 +204,7 @@ def _ages(settings: Settings) -> NDArray[np.uint8]:
 
 
 def _stream(seed: int, stream: int) -> NDArray[np.uint64]:
-    """State (1,) of an independent stream: the seed mixed once, so that near seeds are far."""
+    """Make the state (1,) of an independent stream; mixed, so that near seeds differ."""
     mask = (1 << 64) - 1
     z = (seed * 4 + stream + 1) & mask
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
@@ -208,5 +213,5 @@ def _stream(seed: int, stream: int) -> NDArray[np.uint64]:
 
 
 def _proportional(of_astoria: int, num_agents: int) -> int:
-    """An Astoria count carried to another size: exact at Astoria's."""
+    """Scale a count of Astoria's to another size; exact at Astoria's."""
     return (of_astoria * num_agents + ASTORIA_AGENTS // 2) // ASTORIA_AGENTS

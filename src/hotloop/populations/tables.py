@@ -1,4 +1,4 @@
-"""Columns out of parquet and CSV tables, by pyarrow, which is imported only here.
+"""Read columns from parquet and CSV tables with pyarrow, which is imported only here.
 
 Apart from the folder's reader so that a folder of pickles needs no extra package.
 """
@@ -14,7 +14,7 @@ from hotloop.errors import PopulationError
 
 
 def read_parquet(path: Path) -> dict[str, NDArray[Any]]:
-    """The columns of a parquet file, by name, each (N,); a stored index is left out.
+    """Read the columns of a parquet file, by name, each (N,), without a stored index.
 
     Integers with a value missing come as floats with NaN, dictionaries as their values.
     Raises: PopulationError for a file that is damaged, or without pyarrow.
@@ -30,7 +30,7 @@ def read_parquet(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def read_csv(path: Path) -> dict[str, NDArray[Any]]:
-    """The columns of a CSV file with a header, by name, each (N,).
+    """Read the columns of a CSV file with a header, by name, each (N,).
 
     Raises: PopulationError, with the row, for a row with more or fewer columns than the header,
     for a last row without its line end (a file cut short), and without pyarrow.

@@ -1,13 +1,13 @@
-"""Who meets whom: a random acyclic network with given degrees, compiled for the CPU.
+"""A random acyclic network with given degrees, compiled for the CPU.
 
-All agents stand in one list in random order, each as often as half of its degree, and neighbours in
-the list meet. The last meets the first: the list is a ring, so every degree is even and everybody
-is in one component. A row points from the agent that stands earlier in the list, where each counts
-by its first place, so no row leads back. This is how the contacts of Astoria are arranged: who has
-many contacts stands early, and has far more outgoing than incoming ones.
+All agents are in one list in random order, each as often as half of its degree, and neighbours in
+the list meet. The last meets the first: the list is a ring, so every degree is even and all agents
+are in one component. A row points from the agent that is earlier in the list, by the first position
+of each, so that no row leads back. The contacts of Astoria are arranged in this way: agents with
+many contacts are early, and have far more outgoing than incoming ones.
 
-Random numbers are splitmix64 in integers: the same network from a seed on every machine, whatever
-the number of threads. The list and where each agent stands in it take 8 B a row.
+Random numbers are splitmix64 in integers: the same network from a seed on every machine, for any
+number of threads. The list and the positions of each agent take 8 B a row.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 Agents = NDArray[np.int32]
 Edges = NDArray[np.int32]
-Places = NDArray[np.int32]
+Positions = NDArray[np.int32]
 Pointers = NDArray[np.int64]
 Draws = NDArray[np.uint64]
 """Shape (1,): the state of one stream of random numbers."""
@@ -27,23 +27,23 @@ Draws = NDArray[np.uint64]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
-_TRIES = 1_000  # places tried for one bad contact: only tiny networks ever run out
+_TRIES = 1_000  # positions tried for one bad contact: only tiny networks need more
 
 
 @dataclass(frozen=True)
 class Ring:
-    """Agents in a ring, whose neighbours meet, and where each agent stands."""
+    """Agents in a ring, whose neighbours meet, and the positions of each agent."""
 
     agents: Agents
-    """Shape (E,): the agent at each place."""
+    """Shape (E,): the agent at each position."""
     first: Pointers
-    """Shape (N + 1,): agent a stands at `places[first[a] : first[a + 1]]`, in any order."""
-    places: Places
+    """Shape (N + 1,): agent a is at `positions[first[a] : first[a + 1]]`, in any order."""
+    positions: Positions
     """Shape (E,)."""
 
 
 def below(draws: Draws, bound: int) -> int:
-    """A random whole number from 0 to bound - 1, and the stream one further.
+    """Draw a whole number from 0 to bound - 1, and advance the stream.
 
     Source: splitmix64 (Steele, Lea and Flood 2014); the remainder's bias is bound * 2**-53.
     """
@@ -56,14 +56,14 @@ def below(draws: Draws, bound: int) -> int:
 
 
 def shuffle(values: NDArray[Any], draws: Draws) -> None:
-    """Fisher-Yates, in place; `values` (n,) may be a strided view."""
+    """Shuffle in place (Fisher-Yates); `values` (n,) may be a strided view."""
     for i in range(values.shape[0] - 1, 0, -1):
         j = below(draws, i + 1)
         values[i], values[j] = values[j], values[i]
 
 
 def make_ring(halves: NDArray[np.int16], draws: Draws) -> Ring:
-    """A ring in random order in which each agent stands as often as half of its degree.
+    """Make a ring in random order in which each agent occurs half of its degree times.
 
     halves: (N,), 0 for an agent without a contact; they sum to E.
     """
@@ -71,32 +71,32 @@ def make_ring(halves: NDArray[np.int16], draws: Draws) -> Ring:
     np.cumsum(halves, out=first[1:])
     agents = np.repeat(np.arange(halves.size, dtype=np.int32), halves)
     shuffle(agents, draws)
-    places = np.empty(agents.size, np.int32)
-    _locate(agents, first[:-1].copy(), places)
-    return Ring(agents, first, places)
+    positions = np.empty(agents.size, np.int32)
+    _locate(agents, first[:-1].copy(), positions)
+    return Ring(agents, first, positions)
 
 
 def repair(ring: Ring, draws: Draws) -> bool:
-    """Part neighbours who are one agent or meet elsewhere too, by exchanging random places.
+    """Separate neighbours that are one agent or meet elsewhere too, by random exchanges.
 
-    Returns whether all could be parted; only in networks of a few dozen agents they may not.
+    Returns whether all could be separated; in networks of a few dozen agents it may fail.
     """
     bad = np.empty(2 * ring.agents.size, np.int32)
-    count = _bad_places(ring.agents, ring.first, ring.places, bad)
-    return bool(_part(ring.agents, ring.first, ring.places, bad[:count], draws))
+    count = _bad_positions(ring.agents, ring.first, ring.positions, bad)
+    return bool(_part(ring.agents, ring.first, ring.positions, bad[:count], draws))
 
 
 def plant_self_loops(ring: Ring, count: int, draws: Draws) -> None:
-    """Let an agent stand twice in a row, `count` times; one of each agent at most.
+    """Put an agent beside itself, `count` times; each agent once at most.
 
     Only agents with four contacts or more: the other contacts keep them in the network. A tiny
-    network gets as many as it has room for.
+    network gets as many as possible.
     """
-    _plant(ring.agents, ring.first, ring.places, count, draws)
+    _plant(ring.agents, ring.first, ring.positions, count, draws)
 
 
 def directed_rows(ring: Ring) -> Edges:
-    """Rows src, dst, one for each two neighbours; from the agent whose first place is earlier.
+    """Make rows src, dst, one for each two neighbours, from the agent that is first in the ring.
 
     Shape (E, 2), int32, sorted.
     """
@@ -109,22 +109,22 @@ def directed_rows(ring: Ring) -> Edges:
     return edges
 
 
-def _locate(agents: Agents, cursor: Pointers, places: Places) -> None:
-    for place in range(agents.shape[0]):
-        agent = agents[place]
-        places[cursor[agent]] = place
+def _locate(agents: Agents, cursor: Pointers, positions: Positions) -> None:
+    for position in range(agents.shape[0]):
+        agent = agents[position]
+        positions[cursor[agent]] = position
         cursor[agent] += 1
 
 
-def _bad_places(agents: Agents, first: Pointers, places: Places, bad: Places) -> int:
-    """Places beside the same agent, or beside one whom this agent meets elsewhere; some twice."""
+def _bad_positions(agents: Agents, first: Pointers, positions: Positions, bad: Positions) -> int:
+    """Find positions beside the same agent or one met elsewhere, too; some are listed twice."""
     length = agents.shape[0]
     met_by = np.full(first.shape[0] - 1, -1, np.int32)
     count = 0
     for agent in range(first.shape[0] - 1):
         for k in range(first[agent], first[agent + 1]):
             for step in (1, -1):
-                beside = places[k] + step
+                beside = positions[k] + step
                 if beside == length:
                     beside = 0
                 other = agents[beside]
@@ -135,62 +135,68 @@ def _bad_places(agents: Agents, first: Pointers, places: Places, bad: Places) ->
     return count
 
 
-def _part(agents: Agents, first: Pointers, places: Places, bad: Places, draws: Draws) -> bool:
+def _part(
+    agents: Agents, first: Pointers, positions: Positions, bad: Positions, draws: Draws
+) -> bool:
     for k in range(bad.shape[0]):
-        place = bad[k]
-        done = _is_clean(agents, first, places, place)
+        position = bad[k]
+        done = _is_clean(agents, first, positions, position)
         for _ in range(_TRIES):
             if done:
                 break
             other = below(draws, agents.shape[0])
-            if agents[other] == agents[place]:
+            if agents[other] == agents[position]:
                 continue
-            _exchange(agents, first, places, place, other)
-            done = _is_clean(agents, first, places, place)
-            done = done and _is_clean(agents, first, places, other)
+            _exchange(agents, first, positions, position, other)
+            done = _is_clean(agents, first, positions, position)
+            done = done and _is_clean(agents, first, positions, other)
             if not done:
-                _exchange(agents, first, places, place, other)
-    # Between two places of one agent nobody else can stand: one of those two is bad as well.
+                _exchange(agents, first, positions, position, other)
+    # Two neighbouring positions of one agent are both bad, and both are listed.
     parted = True
     for k in range(bad.shape[0]):
-        parted = parted and _is_clean(agents, first, places, bad[k])
+        parted = parted and _is_clean(agents, first, positions, bad[k])
     return parted
 
 
-def _plant(agents: Agents, first: Pointers, places: Places, count: int, draws: Draws) -> None:
+def _plant(agents: Agents, first: Pointers, positions: Positions, count: int, draws: Draws) -> None:
     length = agents.shape[0]
     for _ in range(count):
         for _ in range(_TRIES):
-            place = below(draws, length)
-            agent = agents[place]
-            beside, after = (place + 1) % length, (place + 2) % length
+            position = below(draws, length)
+            agent = agents[position]
+            beside, after = (position + 1) % length, (position + 2) % length
             moved = agents[beside]
             many = first[agent + 1] - first[agent]
-            if many < 2 or moved == agents[after] or _meetings(agents, first, places, agent, agent):
+            if (
+                many < 2
+                or moved == agents[after]
+                or _meetings(agents, first, positions, agent, agent)
+            ):
                 continue
-            other = places[first[agent] + below(draws, many)]
-            if other in (place, after):
+            other = positions[first[agent] + below(draws, many)]
+            if other in (position, after):
                 continue
-            _exchange(agents, first, places, beside, other)
-            once = _meetings(agents, first, places, agent, agents[after]) == 1
-            if once and _is_clean(agents, first, places, other):
+            _exchange(agents, first, positions, beside, other)
+            once = _meetings(agents, first, positions, agent, agents[after]) == 1
+            if once and _is_clean(agents, first, positions, other):
                 break
-            _exchange(agents, first, places, beside, other)
+            _exchange(agents, first, positions, beside, other)
 
 
-def _direct(agents: Agents, earliest: Places, out_ptr: Pointers, edges: Edges) -> None:
-    for place in range(agents.shape[0] - 1, -1, -1):
-        earliest[agents[place]] = place
+def _direct(agents: Agents, earliest: Positions, out_ptr: Pointers, edges: Edges) -> None:
+    for position in range(agents.shape[0] - 1, -1, -1):
+        earliest[agents[position]] = position
     a = agents[-1]
-    for place in range(agents.shape[0]):
-        b = agents[place]
+    for position in range(agents.shape[0]):
+        b = agents[position]
         out_ptr[(a if earliest[a] <= earliest[b] else b) + 1] += 1
         a = b
     for agent in range(out_ptr.shape[0] - 1):
         out_ptr[agent + 1] += out_ptr[agent]
     cursor = out_ptr[:-1].copy()
-    for place in range(agents.shape[0]):
-        b = agents[place]
+    for position in range(agents.shape[0]):
+        b = agents[position]
         source, target = (a, b) if earliest[a] <= earliest[b] else (b, a)
         edges[cursor[source], 0], edges[cursor[source], 1] = source, target
         cursor[source] += 1
@@ -209,37 +215,37 @@ def _sort_rows(out_ptr: Pointers, edges: Edges) -> None:
             edges[at, 1] = target
 
 
-def _is_clean(agents: Agents, first: Pointers, places: Places, place: int) -> bool:
-    """Whether the agent at a place meets both neighbours here only, and neither is itself."""
+def _is_clean(agents: Agents, first: Pointers, positions: Positions, position: int) -> bool:
+    """Whether the agent at a position meets both neighbours only here, and neither is itself."""
     length = agents.shape[0]
-    agent = agents[place]
+    agent = agents[position]
     for step in (1, length - 1):
-        other = agents[(place + step) % length]
-        if other == agent or _meetings(agents, first, places, agent, other) != 1:
+        other = agents[(position + step) % length]
+        if other == agent or _meetings(agents, first, positions, agent, other) != 1:
             return False
     return True
 
 
-def _meetings(agents: Agents, first: Pointers, places: Places, agent: Any, other: Any) -> int:
-    """How often an agent has another beside it; twice for each self-loop where they are one."""
+def _meetings(agents: Agents, first: Pointers, positions: Positions, agent: Any, other: Any) -> int:
+    """Count how often an agent is beside another; twice for each self-loop if they are one."""
     length = agents.shape[0]
     count = 0
     for k in range(first[agent], first[agent + 1]):
         for step in (1, length - 1):
-            count += agents[(places[k] + step) % length] == other
+            count += agents[(positions[k] + step) % length] == other
     return count
 
 
-def _exchange(agents: Agents, first: Pointers, places: Places, one: int, two: int) -> None:
-    """Exchange the agents at two places, who must differ."""
+def _exchange(agents: Agents, first: Pointers, positions: Positions, one: int, two: int) -> None:
+    """Exchange the agents at two positions, which must differ."""
     a, b = agents[one], agents[two]
     for k in range(first[a], first[a + 1]):
-        if places[k] == one:
-            places[k] = two
+        if positions[k] == one:
+            positions[k] = two
             break
     for k in range(first[b], first[b + 1]):
-        if places[k] == two:
-            places[k] = one
+        if positions[k] == two:
+            positions[k] = one
             break
     agents[one], agents[two] = b, a
 
@@ -252,7 +258,7 @@ if not TYPE_CHECKING:
     _meetings = njit(cache=True)(_meetings)
     _is_clean = njit(cache=True)(_is_clean)
     _exchange = njit(cache=True)(_exchange)
-    _bad_places = njit(cache=True)(_bad_places)
+    _bad_positions = njit(cache=True)(_bad_positions)
     _part = njit(cache=True)(_part)
     _plant = njit(cache=True)(_plant)
     _direct = njit(cache=True)(_direct)

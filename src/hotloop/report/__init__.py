@@ -1,1 +1,1 @@
-"""Saved runs, drawn again: in the terminal, while they run, and as one page."""
+"""Reports of runs: in the terminal, while they run, and as one page."""

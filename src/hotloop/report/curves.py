@@ -1,33 +1,138 @@
-"""Curves of an epidemic by day, as plain numbers, from the runs of `simulate` and `calibrate`.
+"""Curves over the steps of a model, as plain numbers: what `simulate` and `calibrate` runs share.
 
-The terminal, the page and the picture draw these; nothing here knows what simulated them. The
-middle of a simulation is the median of its replicates, that of a fit their mean, as it is the
-mean that was fitted; bands hold 95% of the replicates.
+The terminal, the page and the picture draw these. What the steps and the outputs of a model are
+called, and what they count, is among the facts of the run.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 
-from hotloop.benchmark.noise import Interval
+from hotloop.loop.figures import Interval
 from hotloop.loop.run import Run
-from hotloop.report.numbers import number, percent, seconds
-from hotloop.report.statements import Amount, Name, Sentence
+from hotloop.report.charts.svg import COLOURS
+from hotloop.report.format import Count, Positive, Types
+from hotloop.report.numbers import number
 
 Array = np.ndarray[Any, Any]
 
-# An interval whose ends are further apart than this factor says that nothing is known.
-_NOTHING_KNOWN = 1e3
+# A table shows so many steps at most, and then one in so many: weeks of days.
+_MOST_ROWS = 31
+_EACH = {"day": 7}
+
+# --- what a saved run holds ---------------------------------------------------------------------
+
+
+class OutputFacts(TypedDict):
+    """An output of a model: a number at each step, and the words for it.
+
+    kind: "count" for events of a step, which add up over the steps; "level" for a value that does
+    not, such as a share. label: the plural noun of the events, or the name of the level. word:
+    heads the line of the answer. total_name, total_label: of the sum over the steps. share_of:
+    "agents" or the name of another count; the total is reported as a share of it, with
+    share_label. peak: whether the highest value is reported. colour: a number, as on the page.
+    """
+
+    name: str
+    label: str
+    kind: Literal["count", "level"]
+    word: NotRequired[str | None]
+    total_name: NotRequired[str | None]
+    total_label: NotRequired[str | None]
+    share_of: NotRequired[str | None]
+    share_label: NotRequired[str | None]
+    peak: bool
+    colour: int
+
+
+MODEL_FACTS: Types = {
+    "model": str,
+    "population": str,
+    "agents": Positive,
+    "contacts": Count | None,
+    "device": str,
+    "seconds": float,
+    "step": str,
+    "start": list[list[str | int]],
+    "outputs": list[OutputFacts],
+}
+
+
+def outputs_fit(run: Run) -> str | None:
+    """Say what does not fit in the facts about the model's start and outputs, if anything."""
+    for entry in run.facts["start"]:
+        if [type(part) for part in entry] != [str, int]:
+            return f"facts: start: expected pairs of a word and a number, got {entry!r}"
+    outputs = run.facts["outputs"]
+    if not outputs:
+        return "facts: outputs: expected one at least"
+    for key in ("name", "label"):
+        values = [output[key] for output in outputs]
+        if len(set(values)) < len(values):
+            return f"facts: outputs: expected each {key} once, got {values}"
+    for output in outputs:
+        if not 0 <= output["colour"] < COLOURS:
+            return f"facts: outputs: colour: expected 0 to {COLOURS - 1}, got {output['colour']}"
+    whole = {"agents", *(output["name"] for output in outputs if output["kind"] == "count")}
+    for output in outputs:
+        share_of = output.get("share_of")
+        if share_of is not None and share_of not in whole:
+            return f"facts: outputs: share_of: expected one of {sorted(whole)}, got {share_of!r}"
+    return None
+
+
+# --- what is drawn ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output of a model, with every word filled in; see `OutputFacts`."""
+
+    name: str
+    label: str
+    is_count: bool
+    word: str
+    total_label: str
+    share_of: str | None
+    share_label: str
+    peak: bool
+    colour: int
+
+
+def outputs_of(run: Run) -> list[Output]:
+    """The outputs of a run; words that it does not give are made from the labels."""
+    labels = {output["name"]: output["label"] for output in run.facts["outputs"]}
+    return [
+        Output(
+            name=facts["name"],
+            label=facts["label"],
+            is_count=facts["kind"] == "count",
+            word=facts.get("word") or facts["label"],
+            total_label=facts.get("total_label") or f"{facts['label']} in all",
+            share_of=facts.get("share_of"),
+            share_label=facts.get("share_label") or f"of the {_whole_of(facts, labels)}",
+            peak=facts["peak"],
+            colour=facts["colour"],
+        )
+        for facts in run.facts["outputs"]
+    ]
+
+
+def _whole_of(facts: OutputFacts, labels: Mapping[str, str]) -> str:
+    whole = facts.get("share_of") or ""
+    return labels.get(whole, whole)
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One count by day; each list has one number a day.
+    """One output over the steps; each list has one number for each step.
 
-    low, high: where 95% of the replicates lie. observed: what a fit was to meet. shade: the number
-    of its colour.
+    low, high: where 95% of the replicates lie. observed: the data of a fit. colour: its number.
+    step: what one step is called. per: "a day", if the values are counts of each step. is_count:
+    whether the values are counts.
     """
 
     name: str
@@ -35,12 +140,32 @@ class Curve:
     low: list[float]
     high: list[float]
     observed: list[float] | None = None
-    shade: int = 0
+    colour: int = 0
+    step: str = "step"
+    per: str = ""
+    is_count: bool = True
+
+    @property
+    def title(self) -> str:
+        """The name with the unit of time: arrivals a day."""
+        return f"{self.name} {self.per}".rstrip()
 
     @property
     def has_band(self) -> bool:
-        """Whether low and high are apart anywhere."""
+        """Whether low and high differ anywhere."""
         return self.low != self.high
+
+    def at(self, step: int) -> str:
+        """The value at a step, with its interval, as text."""
+        return self.text(Interval(self.middle[step], self.low[step], self.high[step]))
+
+    def text(self, of: Interval) -> str:
+        """A value of this curve as text, with its interval if that has a width."""
+        return counts(of) if self.is_count else levels(of)
+
+    def single(self, value: float) -> str:
+        """A single value of this curve as text."""
+        return count(value) if self.is_count else number(value)
 
 
 @dataclass(frozen=True)
@@ -50,288 +175,132 @@ class Setting:
     model: str
     population: str
     agents: int
-    contacts: int
-    infected_at_start: int
-    days: int
+    contacts: int | None
+    start: list[tuple[str, int]]
+    step: str
+    steps: int
     replicates: int
     seed: int
     device: str
 
 
-@dataclass(frozen=True)
-class Simulated:
-    """What a simulation found. peak, peak_day: of the daily infections, over the replicates.
-
-    agent_steps_per_s and stats: how fast the engine was, and its own counters.
-    """
-
-    setting: Setting
-    infected: Interval
-    deaths: Interval
-    peak: Interval
-    peak_day: Interval
-    daily: list[Curve]
-    totals: list[Curve]
-    seconds: float
-    stats: dict[str, Any]
-    warnings: list[str]
-
-    @property
-    def curves(self) -> list[Curve]:
-        """All curves, those by day first."""
-        return [*self.daily, *self.totals]
-
-
-@dataclass(frozen=True)
-class FittedNumber:
-    """One parameter: its fit, with an interval where there is one; and where the fit began.
-
-    why_no_interval: a reason in place of an interval.
-    """
-
-    name: str
-    value: Interval
-    first_guess: float
-    fitted: bool
-    why_no_interval: str = ""
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """What a calibration found; curves: none if it was cut short."""
-
-    setting: Setting
-    parameters: list[FittedNumber]
-    daily: list[Curve]
-    loss: list[float]
-    inside: tuple[int, int] | None  # observed counts inside the band, of how many
-    seconds: float
-    notes: list[str]
-    warnings: list[str]
-
-
-def simulated(run: Run) -> Simulated:
-    """The curves of a `simulate` run; arrays daily_infected and daily_deaths are (R, T)."""
-    infected = np.asarray(run.arrays["daily_infected"], np.float64)
-    deaths = np.asarray(run.arrays["daily_deaths"], np.float64)
-    setting = _setting(run, infected, len(infected))
-    warnings = []
-    if not run.complete:
-        warnings.append(
-            f"the simulation was interrupted: {setting.days} of {run.settings['steps']} days, "
-            f"{setting.replicates} of {run.settings['replicates']} runs"
-        )
-    if setting.replicates < 20:
-        what = "one run" if setting.replicates == 1 else f"{setting.replicates} runs"
-        warnings.append(
-            f"{what}: too few for an interval that holds 95% of runs; give --replicates 100"
-        )
-    days = np.arange(setting.days)
-    return Simulated(
-        setting=setting,
-        infected=_across(infected.sum(1)),
-        deaths=_across(deaths.sum(1)),
-        peak=_across(infected.max(1)),
-        peak_day=_across(days[infected.argmax(1)]),
-        daily=[_curve("infections", infected, 0), _curve("deaths", deaths, 3)],
-        totals=[
-            _curve("infections in all", infected.cumsum(1), 0),
-            _curve("deaths in all", deaths.cumsum(1), 3),
-        ],
-        seconds=float(run.facts["seconds"]),
-        stats=dict(run.facts["stats"]),
-        warnings=warnings,
-    )
-
-
-def fitted(run: Run) -> Fitted:
-    """What a `calibrate` run holds.
-
-    Arrays: loss (I,); rate, rate_first (W,), rate_interval (W, 2); observed_infected (T,) and, if
-    known, observed_deaths; unless cut short, infected and deaths (3, T): mean, low, high.
-    """
-    arrays, facts = run.arrays, run.facts
-    parameters = [
-        _parameter(f"R, week {week + 1}", value, ends, first, True)
-        for week, (value, ends, first) in enumerate(
-            zip(arrays["rate"], arrays["rate_interval"], arrays["rate_first"], strict=True)
-        )
-    ]
-    with_deaths = "observed_deaths" in arrays
-    parameters.append(
-        _parameter(
-            "mortality",
-            facts["mortality"],
-            facts["mortality_interval"],
-            facts["mortality_first"],
-            with_deaths,
-        )
-    )
-    curves = []
-    for name, key, shade in (("infections", "infected", 0), ("deaths", "deaths", 3)):
-        if key in arrays:
-            observed = arrays.get(f"observed_{key}")
-            middle, low, high = (row.tolist() for row in arrays[key])
-            shown = None if observed is None else observed.tolist()
-            curves.append(Curve(name, middle, low, high, shown, shade))
-    warnings = [] if run.complete else ["the fit was interrupted: no intervals, no curves"]
-    return Fitted(
-        setting=_setting(run, arrays["observed_infected"][None, :], int(facts["replicates"])),
-        parameters=parameters,
-        daily=curves,
-        loss=arrays["loss"].tolist(),
-        inside=_inside(curves),
-        seconds=float(facts["seconds"]),
-        notes=list(facts["notes"]),
-        warnings=warnings,
-    )
-
-
-# --- what the terminal and the page both say ----------------------------------------------------
-
-
-def about(setting: Setting) -> str:
-    """The population and how it was run, in a line."""
-    runs = "1 run" if setting.replicates == 1 else f"{setting.replicates:,} runs"
-    return (
-        f"{setting.agents:,} agents, {setting.contacts:,} contacts, "
-        f"{setting.infected_at_start:,} infected at the start; {setting.days} days, {runs} from "
-        f"seed {setting.seed} on {setting.device}"
-    )
-
-
-def simulate_answer(found: Simulated) -> list[tuple[str, Sentence]]:
-    """The answer in three lines: a word, and its sentence."""
-    days, infected = found.setting.days, found.infected
-    share = percent(infected.value / found.setting.agents)
-    peak = found.peak_day
-    when = count(peak.value) if peak.low == peak.high else counts(peak)
-    highest: list[str | Name | Amount] = [Name(counts(found.peak)), " infections a day"]
-    highest += [f", on day {when}"] if found.peak.high else []
-    highest += [", the last one: it may still rise"] if peak.value >= days - 1 > 0 else []
-    died: list[str | Name | Amount] = [Name(counts(found.deaths))]
-    if infected.value:
-        part = percent(found.deaths.value / infected.value)
-        died.append(f", {part} of the infected so far")
-    return [
-        ("infected", [Name(counts(infected)), f" in {days} days, {share} of the agents"]),
-        ("peak", highest),
-        ("died", died),
-    ]
-
-
-def speed(found: Simulated) -> str:
-    """How fast the engine was."""
-    stats = found.stats
-    words = f"{seconds(found.seconds)}, {number(float(stats['agent_steps_per_s']))} agent steps/s"
-    if "active_share" in stats:
-        words += f", {percent(float(stats['active_share']))} of them visited"
-    return f"{words}; {stats['program']}, {stats['precision']}"
-
-
-def calibrate_answer(found: Fitted) -> list[tuple[str, Sentence]]:
-    """The answer in three lines: rates, mortality, and how well they fit."""
-    *rates, mortality = found.parameters
-    by_week: list[str | Name | Amount] = []
-    for rate in rates:
-        by_week += [", " if by_week else "", Name(fitted_value(rate))]
-    how = (
-        " fitted to the deaths" if mortality.fitted else " kept: no deaths were given to fit it to"
-    )
-    fit: list[str | Name | Amount] = ["nothing was fitted"]
-    if found.loss:
-        fit = [
-            f"loss {found.loss[0]:.4g} to ",
-            Name(f"{found.loss[-1]:.4g}"),
-            f" in {len(found.loss)} iterations, {seconds(found.seconds)}",
-        ]
-    if found.inside is not None:
-        fit.append(
-            f"; {found.inside[0]} of {found.inside[1]} observed counts lie in the band of 95%"
-        )
-    return [
-        ("R by week", by_week),
-        ("mortality", [Name(fitted_value(mortality)), how]),
-        ("fit", fit),
-    ]
-
-
-def count(value: float) -> str:
-    """A number of people: 12,345; a half, as medians have it, stays where it can be seen."""
-    return f"{value:,.1f}".removesuffix(".0") if value < 1000 else f"{value:,.0f}"
-
-
-def counts(of: Interval) -> str:
-    """A number of people with its interval, without it where it has no width."""
-    if of.low == of.high:
-        return count(of.value)
-    return f"{count(of.value)} [{count(of.low)}, {count(of.high)}]"
-
-
-def on_day(curve: Curve, day: int) -> Interval:
-    """A curve's value on a day."""
-    return Interval(curve.middle[day], curve.low[day], curve.high[day])
-
-
-def shown_days(days: int) -> list[int]:
-    """The days that a table shows: all of a month, else one a week and the last."""
-    if days <= 31:
-        return list(range(days))
-    return [*range(0, days - 1, 7), days - 1]
-
-
-def fitted_value(of: FittedNumber) -> str:
-    """A parameter with its interval, to three digits."""
-    if of.why_no_interval or of.value.low == of.value.high:
-        return f"{of.value.value:.3g}"
-    return f"{of.value.value:.3g} [{of.value.low:.3g}, {of.value.high:.3g}]"
-
-
-def _setting(run: Run, by_day: Array, replicates: int) -> Setting:
+def setting_of(run: Run, steps: int, replicates: int) -> Setting:
+    """Read the setting of a run with this number of steps and replicates."""
     facts = run.facts
     return Setting(
         model=str(facts["model"]),
         population=str(facts["population"]),
         agents=int(facts["agents"]),
-        contacts=int(facts["contacts"]),
-        infected_at_start=int(facts["infected_at_start"]),
-        days=by_day.shape[1],
+        contacts=facts["contacts"],
+        start=[(str(label), int(number)) for label, number in facts["start"]],
+        step=str(facts["step"]),
+        steps=steps,
         replicates=replicates,
         seed=int(run.settings["seed"]),
         device=str(facts["device"]),
     )
 
 
-def _across(values: Array) -> Interval:
+def across(values: Array) -> Interval:
+    """The median over replicates (R,), and where 95% of them lie."""
     low, middle, high = np.percentile(values, [2.5, 50.0, 97.5])
     return Interval(float(middle), float(low), float(high))
 
 
-def _curve(name: str, runs: Array, shade: int) -> Curve:
-    low, middle, high = np.percentile(runs, [2.5, 50.0, 97.5], axis=0)
-    return Curve(name, middle.tolist(), low.tolist(), high.tolist(), shade=shade)
+def curve_of(output: Output, runs: Array, step: str, *, total: bool = False) -> Curve:
+    """The curve of an output from its replicates (R, T). total: summed up over the steps."""
+    values = runs.cumsum(1) if total else runs
+    low, middle, high = np.percentile(values, [2.5, 50.0, 97.5], axis=0)
+    return Curve(
+        output.total_label if total else output.label,
+        middle.tolist(),
+        low.tolist(),
+        high.tolist(),
+        colour=output.colour,
+        step=step,
+        per=f"a {step}" if output.is_count and not total else "",
+        is_count=output.is_count,
+    )
 
 
-def _parameter(
-    name: str, value: float, ends: Sequence[float] | None, first: float, was_fitted: bool
-) -> FittedNumber:
-    value, first = float(value), float(first)
-    if ends is None or not np.isfinite(ends).all():
-        why = "the fit was cut short" if was_fitted else "it was not fitted"
-        return FittedNumber(name, Interval(value, value, value), first, was_fitted, why)
-    low, high = (float(end) for end in ends)
-    why = ""
-    if high > _NOTHING_KNOWN * max(low, 1e-300):
-        why = "the observed days say nothing about it"
-        low = high = value
-    return FittedNumber(name, Interval(value, low, high), first, was_fitted, why)
+# --- in words -----------------------------------------------------------------------------------
 
 
-def _inside(curves: Sequence[Curve]) -> tuple[int, int] | None:
-    seen = [
-        low <= there <= high
-        for curve in curves
-        if curve.observed is not None
-        for low, there, high in zip(curve.low, curve.observed, curve.high, strict=True)
-    ]
-    return (sum(seen), len(seen)) if seen else None
+def about(setting: Setting) -> str:
+    """Describe the population and how it was run, in a line."""
+    parts = [f"{setting.agents:,} agents"]
+    if setting.contacts is not None:
+        parts.append(f"{setting.contacts:,} contacts")
+    if setting.start:
+        begin = ", ".join(f"{number:,} {label}" for label, number in setting.start)
+        parts.append(f"{begin} at the start")
+    runs = "1 run" if setting.replicates == 1 else f"{setting.replicates:,} runs"
+    return (
+        f"{', '.join(parts)}; {steps(setting)}, {runs} from seed {setting.seed} on {setting.device}"
+    )
+
+
+def steps(setting: Setting) -> str:
+    """The number of steps with their name: 21 days."""
+    return f"{setting.steps} {setting.step}{'s' if setting.steps != 1 else ''}"
+
+
+def middle_of(middle: str, replicates: int) -> str:
+    """Say what the numbers of a table are. middle: "median" or "mean"."""
+    if replicates == 1:
+        return "one run"
+    return f"{middle} of {replicates:,} runs, in brackets where 95% of them lie"
+
+
+def count(value: float) -> str:
+    """A count: 12,345; the half of a median is shown where it can be seen."""
+    return f"{value:,.1f}".removesuffix(".0") if value < 1000 else f"{value:,.0f}"
+
+
+def counts(of: Interval) -> str:
+    """A count with its interval, if that has a width."""
+    if of.low == of.high:
+        return count(of.value)
+    return f"{count(of.value)} [{count(of.low)}, {count(of.high)}]"
+
+
+def levels(of: Interval) -> str:
+    """A level with its interval, if that has a width."""
+    if of.low == of.high:
+        return number(of.value)
+    return f"{number(of.value)} [{number(of.low)}, {number(of.high)}]"
+
+
+def shown_steps(count: int, step: str) -> list[int]:
+    """The steps in a table: all of a month; of more days one a week, of other steps one in 2, 5,
+    10, …; and the last.
+    """
+    if count <= _MOST_ROWS:
+        return list(range(count))
+    return [*range(0, count - 1, _EACH.get(step) or _round_step(count)), count - 1]
+
+
+def _round_step(count: int) -> int:
+    size = int(10 ** math.floor(math.log10(count / _MOST_ROWS)))
+    return next(size * k for k in (1, 2, 5, 10) if size * k * _MOST_ROWS >= count)
+
+
+def table_head(curves: Sequence[Curve]) -> list[str]:
+    """The head of a table with one row for each step."""
+    head = [curves[0].step]
+    for curve in curves:
+        head += [f"{curve.name} observed"] if curve.observed is not None else []
+        head.append(curve.name)
+    return head
+
+
+def table_rows(curves: Sequence[Curve]) -> list[list[str]]:
+    """The rows of that table: what was observed, if anything was, beside what was simulated."""
+    rows = []
+    for step in shown_steps(len(curves[0].middle), curves[0].step):
+        row = [str(step)]
+        for curve in curves:
+            row += [curve.single(curve.observed[step])] if curve.observed is not None else []
+            row.append(curve.at(step))
+        rows.append(row)
+    return rows

@@ -1,6 +1,6 @@
-"""What a measurement looks like while it runs: progress, the current rate, a sparkline.
+"""The live view of a measurement: progress, the current rate, a sparkline.
 
-Drawn only at the ends of iterations, outside every timing, and only on a terminal.
+It is drawn at the ends of iterations, outside every timing, and only on a terminal.
 """
 
 from collections import deque
@@ -18,14 +18,14 @@ from hotloop.loop.conduct import Conductor, Observer
 from hotloop.report.numbers import number
 
 _BARS = "▁▂▃▄▅▆▇█"
-KEPT = 40
+KEPT = 40  # rates of the sparkline
 
 
 class LiveView:
-    """A context manager whose value, `update`, is the observer of a conductor."""
+    """Show a measurement while the context is entered; its value is the observer to pass on."""
 
     def __init__(self, console: Console, title: str, progress: Callable[[], float]) -> None:
-        """progress: how far the measurement is, from 0 to 1."""
+        """progress: returns how much of the measurement is done, 0 to 1."""
         self._title = title
         self._progress = progress
         self._rates: deque[float] = deque(maxlen=KEPT)
@@ -49,7 +49,7 @@ class LiveView:
 
     def update(self, conductor: Conductor) -> None:
         """Draw the current state."""
-        now = conductor.board.clock.now_ns()
+        now = conductor.control.clock.now_ns()
         if self._last is not None:
             elapsed = (now - self._last[0]) * 1e-9
             if elapsed > 0:

@@ -1,15 +1,14 @@
-"""How numbers are written: the same digits, units and intervals in every report."""
+"""Numbers as text: the same digits, units and intervals in every report."""
 
 import math
 from dataclasses import dataclass, replace
 
-from hotloop.benchmark.noise import Interval
-from hotloop.benchmark.summary import Figure, Unknown
+from hotloop.loop.figures import Figure, Interval, Unknown
 
 
 @dataclass(frozen=True)
 class Form:
-    """One way to write numbers: the units to choose from, and what a number is multiplied with."""
+    """A way to write numbers: the units to choose from, and the factor to apply before."""
 
     steps: tuple[tuple[float, str], ...]  # (size of a unit, its suffix), the largest first
     factor: float = 1.0
@@ -23,11 +22,11 @@ class Form:
         return f"{self._digits(value * self.factor / size)}{suffix}"
 
     def scaled(self, factor: float) -> "Form":
-        """The same form for numbers that come in another unit."""
+        """The same form for numbers that are given in another unit."""
         return replace(self, factor=self.factor * factor)
 
     def interval(self, of: Interval) -> str:
-        """A value with its interval, all in one unit, with digits enough to tell the ends apart."""
+        """A value with its interval, in one unit, with enough digits to show its width."""
         size, suffix = self._unit(max(abs(of.low), abs(of.high)))
         scale = self.factor / size
         if not math.isfinite(of.value):
@@ -109,3 +108,8 @@ def _magnitude(value: float) -> int:
 
 def _no_minus(text: str) -> str:
     return text[1:] if text.startswith("-") and not text.strip("-0.") else text
+
+
+def a_or_an(word: str) -> str:
+    """The article before a word: "a day", "an hour", "an iteration"."""
+    return "an" if word.startswith(("a", "e", "i", "o", "hour")) else "a"

@@ -1,6 +1,6 @@
-"""Measurements as functions, and their results as objects: what Python and the commands share.
+"""Measurements as functions and their results as objects, for Python and for the commands.
 
-A result draws itself as text, as a page and as JSON from the run that it holds.
+A result shows the run that it holds as text, as a page and as JSON.
 """
 
 from hotloop.results.benchmark import BenchmarkResult, run_benchmark

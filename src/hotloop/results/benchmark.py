@@ -1,54 +1,40 @@
-"""Benchmarks from Python and from the command: the same measurement, the same result."""
+"""Benchmarks, for Python and for the command: the measurement and its result."""
 
 import dataclasses
 from collections.abc import Sequence
 from contextlib import nullcontext
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from hotloop.benchmark.benchmark import Benchmark, BenchmarkSettings
-from hotloop.benchmark.summary import Summary, summarize
+from hotloop.benchmark.summary import Summary
 from hotloop.errors import LoopError
-from hotloop.loop.board import process_board
+from hotloop.loop.control import process_control
 from hotloop.loop.loop import Loop
 from hotloop.loop.run import Run
-from hotloop.loop.script import Patience
-from hotloop.report.console import print_benchmark
+from hotloop.loop.script import StartLimits
+from hotloop.report.benchmark import BENCHMARK
 from hotloop.results.mentions import mentions
-from hotloop.results.result import Ending, Result, View, plain, settings_of
+from hotloop.results.result import Ending, Result, View, settings_of
 from hotloop.results.session import run_target
 from hotloop.results.signature import takes_settings
 from hotloop.results.targets import search_path, target_name
 
-# A script that uses stages may load data for so long before it makes or calls the first one.
+# Seconds that a script with stages may take before it makes or calls the first one.
 SLOW_START_S = 300.0
-# What finding the iterations of a script takes at least, by its stages alone.
+# Seconds that finding the iterations of a script by its stages takes at least.
 LEAST_WATCHED_S = 5.0
 
 
-class BenchmarkResult(Result):
+class BenchmarkResult(Result[Summary]):
     """How fast a loop is, and where its time goes."""
 
-    @cached_property
-    def summary(self) -> Summary:
-        """All figures: rates, durations, use of the machine, time by stage."""
-        return summarize(self.run)
-
-    def print_to(self, console: Console) -> None:
-        """Print the report of `hotloop benchmark`."""
-        print_benchmark(console, self.summary, self.run)
-
-    def to_dict(self) -> dict[str, Any]:
-        """What `hotloop benchmark --json` prints."""
-        return dict(plain(self.summary))
+    kind = BENCHMARK
 
     @property
-    def enough(self) -> bool:
-        """Whether an iteration was measured."""
-        return len(self.run.arrays["duration_ns"]) > 0
+    def summary(self) -> Summary:
+        """All figures: rates, durations, use of the machine, time by stage."""
+        return self.found
 
 
 @takes_settings(BenchmarkSettings)
@@ -61,9 +47,9 @@ def run_benchmark(
     "file.py:function" or "script.py". arguments: of a script. The settings are the fields of
     `BenchmarkSettings`; a script without iterations is stopped after `seconds` only if it is given.
 
-    Raises: SettingError for a setting that does not exist or cannot be; TargetError; LoopError;
-    whatever the loop raises, and KeyboardInterrupt. Where something had been measured before, it
-    is the attribute `result` of the exception.
+    Raises: SettingError for a setting that is unknown or out of range; TargetError; LoopError;
+    errors of the loop itself, and KeyboardInterrupt. If something was measured before, it is the
+    attribute `result` of the exception.
     """
     chosen: BenchmarkSettings = settings_of(BenchmarkSettings, settings)
     stop_after = chosen.seconds if "seconds" in settings else None
@@ -79,20 +65,20 @@ def measure_benchmark(
     view: View | None = None,
     whole_process: bool = False,
 ) -> Ending[BenchmarkResult]:
-    """Measure, and say how it ended.
+    """Measure how fast a target runs; an error is part of what is returned.
 
-    stop_after: seconds after which a script without iterations is stopped; None: at its end.
-    view: shows how far the measurement is. whole_process: time counts from the process's start.
+    stop_after: seconds after which a script without iterations is stopped; None: it runs to its
+    end. view: shows the progress. whole_process: count the time from the process's start.
     """
-    board = process_board()
-    benchmark = Benchmark(board, settings)
+    control = process_control()
+    benchmark = Benchmark(control, settings)
     record = benchmark.record
-    start = board.clock.now_ns()
+    start = control.clock.now_ns()
 
     def progress() -> float:
         if settings.iterations:
             return len(record.duration_ns) / settings.iterations
-        return (board.clock.now_ns() - start) * 1e-9 / settings.seconds
+        return (control.clock.now_ns() - start) * 1e-9 / settings.seconds
 
     with nullcontext() if view is None else view(progress) as observer:
         outcome = run_target(
@@ -100,7 +86,7 @@ def measure_benchmark(
             benchmark.run,
             arguments=arguments,
             observer=observer,
-            patience=lambda path: _patience(path, stop_after),
+            start_limits=lambda path: _start_limits(path, stop_after),
             whole_process=whole_process,
         )
     name = target_name(target)
@@ -120,13 +106,13 @@ def measure_benchmark(
     return Ending(BenchmarkResult(run), outcome.error)
 
 
-def _patience(script: Path, stop_after: float | None) -> Patience:
-    """A script without marks is measured as a whole; one with stages may be slow to start."""
+def _start_limits(script: Path, stop_after: float | None) -> StartLimits:
+    """How long to wait: a script without stages is measured as a whole; others may start slowly."""
     if stop_after is None:
-        return Patience()
+        return StartLimits()
     if not mentions(script, search_path()).stages:
-        return Patience(in_all=stop_after)
-    return Patience(
+        return StartLimits(total=stop_after)
+    return StartLimits(
         first_stage=SLOW_START_S,
         first_call=SLOW_START_S,
         first_iteration=max(stop_after, LEAST_WATCHED_S),

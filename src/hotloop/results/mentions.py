@@ -1,7 +1,7 @@
-"""Whether a script can have stages at all, from its text and that of the modules it imports.
+"""Whether a script uses hotloop, found in its text and in that of the modules it imports.
 
-Read before the script is run, so that a script that knows nothing of hotloop is answered at once.
-Nothing is imported: modules are looked for as files.
+It is read before the script is run, so that a script without hotloop is refused at once. Nothing is
+imported: modules are searched for as files.
 """
 
 import ast
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-# What a script can use of hotloop without making a stage or marking iterations.
+# Names of hotloop that neither make a stage nor mark iterations.
 _NO_STAGES = frozenset({"state", "errors"})
 
 
 @dataclass(frozen=True)
 class Mentions:
-    """What a script and its modules say of hotloop.
+    """How a script and its modules use hotloop.
 
-    anything: its name occurs; stages: something is used that makes stages or marks iterations.
+    anything: the name occurs; stages: a function is used that makes stages or marks iterations.
     """
 
     anything: bool
@@ -27,9 +27,9 @@ class Mentions:
 
 
 def mentions(script: Path, search: Sequence[str]) -> Mentions:
-    """Read a script and the modules it imports, wherever they are but among installed packages.
+    """Read a script and the modules it imports, apart from installed packages.
 
-    search: the folders in which modules are looked for after the script's own, as `sys.path`.
+    search: folders in which modules are searched for after the script's own, as `sys.path`.
     """
     anything, stages = False, False
     for text in _sources(script, [str(script.parent), *search]):
@@ -39,7 +39,7 @@ def mentions(script: Path, search: Sequence[str]) -> Mentions:
         try:
             used = _used(ast.parse(text))
         except SyntaxError:
-            stages = True  # running it says better what is wrong
+            stages = True  # running it gives the better error
         else:
             stages = stages or not used <= _NO_STAGES
     return Mentions(anything, stages)
@@ -100,7 +100,7 @@ def _files_of(name: str, search: Iterable[str]) -> Iterator[Path]:
 
 
 def _used(tree: ast.Module) -> set[str]:
-    """The names that are used of hotloop: of `hotloop.stage` or `from hotloop import stage`."""
+    """The names used from hotloop, as in `hotloop.stage` or `from hotloop import stage`."""
     called_here: set[str] = set()
     found: set[str] = set()
     for node in ast.walk(tree):

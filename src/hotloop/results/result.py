@@ -1,50 +1,65 @@
-"""What every result can do: be drawn as text, as a page and as JSON, and be saved."""
+"""Results of measurements: each can be shown as text, as a page and as JSON, and be saved."""
 
 import dataclasses
 import html
 import io
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from hotloop.benchmark.summary import Unknown
 from hotloop.errors import SettingError, nearest
 from hotloop.loop.conduct import Observer
+from hotloop.loop.figures import Unknown
 from hotloop.loop.run import Run
+from hotloop.report.kind import Kind
 
-# Reports hold tables: without a terminal they get this width instead of a narrow guess.
+# Columns of a report without a terminal: its tables need more than the usual guess of 80.
 WIDTH = 120
-_PAGE_HEIGHT = 600  # pixels, where a notebook does not let the page say its own
+_PAGE_HEIGHT = 600  # pixels, in a notebook that does not run the frame's script
 
-# Shows how far a measurement is while it runs: given that share, a context with the observer.
+S = TypeVar("S")
+
+# Shows the progress of a measurement: takes a function that returns the share done, 0 to 1, and
+# returns a context manager whose value is the observer.
 View = Callable[[Callable[[], float]], AbstractContextManager[Observer]]
 
 
-class Result(ABC):
-    """One measurement, complete or cut short; everything is read from its run."""
+class Result(Generic[S]):
+    """One measurement, complete or cut short; everything is read from its run.
+
+    The subclass for each verb names the kind of its runs.
+    """
+
+    kind: ClassVar[Kind[Any]]
 
     def __init__(self, run: Run) -> None:
         self.run = run
 
-    @abstractmethod
+    @cached_property
+    def found(self) -> S:
+        """The summary of the run, computed once."""
+        found: S = self.kind.summarize(self.run)
+        return found
+
     def print_to(self, console: Console) -> None:
         """Print the report that the command prints."""
+        self.kind.print(console, self.found, self.run)
 
-    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """The figures, as `--json` prints them; an unknown one is null beside its reason."""
+        return dict(plain(self.kind.json(self.found, self.run)))
 
     @property
-    @abstractmethod
-    def enough(self) -> bool:
+    def has_samples(self) -> bool:
         """Whether anything was measured that is worth showing and saving."""
+        return self.kind.has_samples(self.run)
 
     def save(self, path: Path | str | None = None) -> Path:
         """Write the run to `path`, or under `.hotloop/` by date and target; returns where.
@@ -84,33 +99,33 @@ class Result(ABC):
         return console.export_text(styles=colours).rstrip("\n")
 
 
-R = TypeVar("R", bound=Result)
+R = TypeVar("R", bound=Result[Any])
 
 
 @dataclass(frozen=True)
 class Ending(Generic[R]):
-    """How a measurement ended: what it found, and what cut it short, if something did."""
+    """The end of a measurement: its result, and the error that cut it short, if there is one."""
 
     result: R
     error: BaseException | None
 
     def completed(self) -> R:
-        """The result of a whole measurement.
+        """The result of a complete measurement.
 
-        Raises: what cut it short; what had been measured is then its attribute `result`.
+        Raises: the error that cut it short; its attribute `result` is then the partial result.
         """
         if self.error is None:
             return self.result
-        if self.result.enough:
+        if self.result.has_samples:
             self.error.result = self.result  # type: ignore[attr-defined]  # any exception takes it
             self.error.add_note("what had been measured is this exception's attribute `result`")
         raise self.error
 
 
 def settings_of(kind: type[Any], given: Mapping[str, Any]) -> Any:
-    """Settings of a dataclass by their names.
+    """Make a settings dataclass from given values.
 
-    Raises: SettingError for a name that it does not have, with the nearest that it has.
+    Raises: SettingError for an unknown name, with the nearest known one.
     """
     names = [field.name for field in dataclasses.fields(kind)]
     for name in given:
@@ -120,7 +135,7 @@ def settings_of(kind: type[Any], given: Mapping[str, Any]) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """A dataclass as what JSON knows; an unknown number is null beside `unknown`, the reason."""
+    """Convert a dataclass to JSON types; an unknown number is null beside `unknown`, the reason."""
     if isinstance(value, Unknown):
         return {"value": None, "unknown": value.why}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

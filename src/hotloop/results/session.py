@@ -1,4 +1,4 @@
-"""Running a target under a measurement, whichever kind it is: what benchmark and simplify share."""
+"""The run of a target under a measurement: what benchmark and simplify share."""
 
 import gc
 import os
@@ -15,11 +15,12 @@ import psutil
 from hotloop.benchmark.meters import Meters
 from hotloop.errors import LoopError
 from hotloop.loop.arm import OFF, REAL, Arm
-from hotloop.loop.board import ENVIRONMENT_VARIABLE, MAX_STAGES, Board, process_board
 from hotloop.loop.conduct import Conductor, Measurement, Observer, drive
+from hotloop.loop.control import ENVIRONMENT_VARIABLE, SharedControl, process_control
+from hotloop.loop.event import MAX_STAGES
 from hotloop.loop.host import usable_cores
 from hotloop.loop.loop import Loop
-from hotloop.loop.script import Patience, Session, current_session, drive_script
+from hotloop.loop.script import Session, StartLimits, current_session, drive_script
 from hotloop.results.targets import Script, resolve
 
 Measure = Callable[[Loop], Measurement[Any]]
@@ -27,7 +28,7 @@ Measure = Callable[[Loop], Measurement[Any]]
 
 @dataclass
 class Outcome:
-    """How the running of a target ended, with what only the process as a whole knows."""
+    """How the run of a target ended, with the facts of the whole process."""
 
     facts: dict[str, Any] = field(default_factory=dict)
     meters: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
@@ -41,18 +42,18 @@ def run_target(
     *,
     arguments: Sequence[str] = (),
     observer: Observer | None = None,
-    patience: Callable[[Path], Patience],
+    start_limits: Callable[[Path], StartLimits],
     whole_process: bool = False,
 ) -> Outcome:
     """Resolve and run a target; an error is part of the outcome, so that what was measured stays.
 
     target: a loop, which stays open for its owner, or what the command line takes, which is
-    closed. arguments: of a script. patience: with a script without iterations, by its path.
+    closed. arguments: of a script. start_limits: with a script without iterations, by its path.
     whole_process: count the time from the start of this process, not from this call.
     Raises: LoopError if this process is measuring already, or is a worker of a measurement.
     """
-    board = process_board()
-    if board.is_worker:
+    control = process_control()
+    if control.is_worker:
         raise LoopError(
             "the stages of this process obey the process that started it, so they cannot be "
             f"measured here; start it without {ENVIRONMENT_VARIABLE} in its environment"
@@ -64,7 +65,7 @@ def run_target(
         )
     try:
         begin = _process_start_ns() if whole_process else time.perf_counter_ns()
-        run = _Running(board, measure, observer, begin)
+        run = _Running(control, measure, observer, begin)
         with Meters() as meters:
             run.outcome.facts |= {
                 "gpu_problem": meters.gpu.problem,
@@ -76,7 +77,7 @@ def run_target(
                 # A collector's pause grows with the objects alive: ours are not the loop's.
                 gc.collect()
                 gc.freeze()
-            run.target(target, arguments, patience)
+            run.target(target, arguments, start_limits)
             meters.read()
         run.outcome.meters = meters.samples()
         return run.outcome
@@ -85,7 +86,7 @@ def run_target(
 
 
 def undeclared_state() -> list[str]:
-    """What the script under measurement holds and did not declare."""
+    """Find state of the measured script that it did not declare."""
     session = current_session()
     return [] if session is None else session.undeclared()
 
@@ -97,28 +98,31 @@ class _Running:
     """One target while it runs: it notes when the first iteration began and ended."""
 
     def __init__(
-        self, board: Board, measure: Measure, observer: Observer | None, begin_ns: int
+        self, control: SharedControl, measure: Measure, observer: Observer | None, begin_ns: int
     ) -> None:
         self.outcome = Outcome({"usable_cores": usable_cores()})
-        self._board = board
+        self._control = control
         self._measure = measure
         self._observer = observer
         self._begin_ns = begin_ns
 
     def target(
-        self, target: Loop | str, arguments: Sequence[str], patience: Callable[[Path], Patience]
+        self,
+        target: Loop | str,
+        arguments: Sequence[str],
+        start_limits: Callable[[Path], StartLimits],
     ) -> None:
         """Run it; what it raises becomes the outcome's error."""
         outcome = self.outcome
-        # An earlier measurement of this process shall not be in the counts of this one.
-        self._board.drain_events()
-        self._board.calls = [0] * MAX_STAGES
+        # Counts of an earlier measurement of this process are not part of this one.
+        self._control.drain_events()
+        self._control.calls = [0] * MAX_STAGES
         # From the very first call, so that what is in flight can be counted.
-        self._board.set(Arm("starting", rest=REAL))
+        self._control.set(Arm("starting", rest=REAL))
         try:
             made = resolve(target)
             if isinstance(made, Script):
-                self._script(made.path, arguments, patience(made.path))
+                self._script(made.path, arguments, start_limits(made.path))
             else:
                 self._loop(made, close=made is not target)
         except SystemExit as stop:
@@ -128,13 +132,13 @@ class _Running:
         except (Exception, KeyboardInterrupt) as raised:
             outcome.error = raised
         finally:
-            self._board.set(Arm("off", rest=OFF))
+            self._control.set(Arm("off", rest=OFF))
         outcome.facts["seconds"] = self._since_begin(time.perf_counter_ns())
 
-    def _script(self, path: Path, arguments: Sequence[str], patience: Patience) -> None:
+    def _script(self, path: Path, arguments: Sequence[str], start_limits: StartLimits) -> None:
         facts = self.outcome.facts
-        session = Session(path, self._board, self._measured, observer=self._observed)
-        drive_script(session, arguments, patience)
+        session = Session(path, self._control, self._measured, observer=self._observed)
+        drive_script(session, arguments, start_limits)
         facts["iterations_marked_by"] = session.mark
         if session.conductor is None:
             facts["no_iterations"] = (
@@ -146,14 +150,14 @@ class _Running:
 
     def _loop(self, loop: Loop, *, close: bool) -> None:
         try:
-            drive(loop, self._measured(loop), self._board, self._observed)
+            drive(loop, self._measured(loop), self._control, self._observed)
         finally:
             if close and loop.close is not None:
                 loop.close()
 
     def _measured(self, loop: Loop) -> Measurement[Any]:
         self.outcome.loop = loop
-        self.outcome.facts["start_up_s"] = self._since_begin(self._board.clock.now_ns())
+        self.outcome.facts["start_up_s"] = self._since_begin(self._control.clock.now_ns())
         return self._measure(loop)
 
     def _observed(self, conductor: Conductor) -> None:

@@ -1,4 +1,4 @@
-"""Functions that take the fields of a settings dataclass as keywords, and say so in `help()`."""
+"""Signatures of functions whose keywords are the fields of a settings dataclass, for `help()`."""
 
 import dataclasses
 import inspect

@@ -1,32 +1,29 @@
-"""Experiments from Python and from the command: the same measurement, the same result."""
+"""Experiments, for Python and for the command: the measurement and its result."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from hotloop.errors import LoopError, TargetError
-from hotloop.loop.board import process_board
+from hotloop.loop.control import process_control
 from hotloop.loop.loop import Loop
 from hotloop.loop.run import Run
-from hotloop.loop.script import Patience
-from hotloop.report.console import print_simplify
+from hotloop.loop.script import StartLimits
+from hotloop.report.simplify import SIMPLIFY, Judged
 from hotloop.results.benchmark import LEAST_WATCHED_S, SLOW_START_S
 from hotloop.results.mentions import mentions
-from hotloop.results.result import Ending, Result, View, plain, settings_of
+from hotloop.results.result import Ending, Result, View, settings_of
 from hotloop.results.session import Measure, Outcome, run_target, undeclared_state
 from hotloop.results.signature import takes_settings
 from hotloop.results.targets import search_path, target_name
 from hotloop.simplify.experiment import Experiment
 from hotloop.simplify.record import Record
 from hotloop.simplify.settings import SimplifySettings
-from hotloop.simplify.verdict import Verdict, judge_run
+from hotloop.simplify.verdict import Verdict
 
-# A script that uses nothing that makes stages is given so long, imports aside, to make one.
+# Seconds, apart from imports, after which a script that seems to have no stages must have one.
 NO_STAGES_S = 5.0
 _ADD = (
     'Put a stage around each part of its loop, as in `step = hotloop.stage("env step", env.step)`, '
@@ -34,35 +31,20 @@ _ADD = (
 )
 
 
-class SimplifyResult(Result):
+class SimplifyResult(Result[Judged]):
     """How fast a loop could be, and what holds it back."""
+
+    kind = SIMPLIFY
 
     @property
     def verdict(self) -> Verdict:
-        """The answer; `verdict.refused` says why there is none."""
-        return self._judged[0]
+        """The answer; `verdict.refused` is the reason if there is none."""
+        return self.found[0]
 
     @property
     def record(self) -> Record:
         """The samples of the experiment, arm by arm."""
-        return self._judged[1]
-
-    def print_to(self, console: Console) -> None:
-        """Print the report of `hotloop simplify`."""
-        print_simplify(console, self.verdict, self.run)
-
-    def to_dict(self) -> dict[str, Any]:
-        """What `hotloop simplify --json` prints."""
-        return dict(plain(self.verdict))
-
-    @property
-    def enough(self) -> bool:
-        """Whether a block was measured."""
-        return len(self.run.arrays["ns"]) > 0
-
-    @cached_property
-    def _judged(self) -> tuple[Verdict, Record]:
-        return judge_run(self.run)
+        return self.found[1]
 
 
 @takes_settings(SimplifySettings)
@@ -73,11 +55,11 @@ def run_simplify(
 
     loop: a `hotloop.Loop`, which is not closed; or a target as the command line takes it, such as
     "file.py:function" or "script.py". arguments: of a script. The settings are the fields of
-    `SimplifySettings`. A result whose `verdict.refused` is not None has no answer, and says why.
+    `SimplifySettings`. If there is no answer, `verdict.refused` of the result is the reason.
 
-    Raises: SettingError for a setting that does not exist or cannot be; TargetError; LoopError;
-    whatever the loop raises, and KeyboardInterrupt: the loop's state is put back first. Where
-    something had been measured before, it is the attribute `result` of the exception.
+    Raises: SettingError for a setting that is unknown or out of range; TargetError; LoopError;
+    errors of the loop itself, and KeyboardInterrupt: the loop's state is restored first. If
+    something was measured before, it is the attribute `result` of the exception.
     """
     chosen: SimplifySettings = settings_of(SimplifySettings, settings)
     return measure_simplify(loop, chosen, arguments=arguments).completed()
@@ -92,13 +74,13 @@ def measure_simplify(
     view: View | None = None,
     whole_process: bool = False,
 ) -> Ending[SimplifyResult]:
-    """Run the experiment, and say how it ended.
+    """Run the experiment; an error is part of what is returned.
 
-    announce: told, before anything is replaced, what the declared state does not cover.
-    view: shows how far the measurement is. whole_process: time counts from the process's start.
+    announce: called, before anything is replaced, with what the declared state does not cover.
+    view: shows the progress. whole_process: count the time from the process's start.
     """
     experiment = Experiment(
-        process_board(), settings, announce=announce, undeclared=undeclared_state
+        process_control(), settings, announce=announce, undeclared=undeclared_state
     )
     outcome = run_experiment(
         target,
@@ -124,12 +106,12 @@ def run_experiment(
     view: View | None = None,
     whole_process: bool = False,
 ) -> Outcome:
-    """Run a target under any measurement that needs stages; an early end is an error of it."""
-    board = process_board()
-    start = board.clock.now_ns()
+    """Run a target under a measurement that needs stages; that it ends too early is an error."""
+    control = process_control()
+    start = control.clock.now_ns()
 
     def progress() -> float:
-        return (board.clock.now_ns() - start) * 1e-9 / settings.budget
+        return (control.clock.now_ns() - start) * 1e-9 / settings.budget
 
     with nullcontext() if view is None else view(progress) as observer:
         outcome = run_target(
@@ -137,7 +119,7 @@ def run_experiment(
             measure,
             arguments=arguments,
             observer=observer,
-            patience=lambda path: _patience(path, settings.budget),
+            start_limits=lambda path: _start_limits(path, settings.budget),
             whole_process=whole_process,
         )
     facts = outcome.facts
@@ -150,7 +132,7 @@ def run_experiment(
 
 
 def simplify_run(target: str, settings: SimplifySettings, record: Record, outcome: Outcome) -> Run:
-    """What an experiment found, as the run that is saved."""
+    """The run of an experiment, to be saved."""
     return Run(
         verb="simplify",
         target=target,
@@ -161,10 +143,10 @@ def simplify_run(target: str, settings: SimplifySettings, record: Record, outcom
     )
 
 
-def _patience(script: Path, budget: float) -> Patience:
+def _start_limits(script: Path, budget: float) -> StartLimits:
     """How long to wait for the script's first iteration.
 
-    Raises: TargetError for a script that cannot have any.
+    Raises: TargetError for a script that does not use hotloop, so it has none.
     """
     found = mentions(script, search_path())
     if not found.anything:
@@ -172,7 +154,7 @@ def _patience(script: Path, budget: float) -> Patience:
             f"{script.name}: neither it nor a module of yours that it imports mentions hotloop, so "
             f"there is no stage to replace. {_ADD}"
         )
-    return Patience(
+    return StartLimits(
         first_stage=SLOW_START_S if found.stages else NO_STAGES_S,
         first_call=SLOW_START_S,
         first_iteration=max(budget, LEAST_WATCHED_S),

@@ -1,21 +1,32 @@
-"""From what the user typed to something that can be run."""
+"""From what the user typed to something that can be run: a loop, a script, or a model.
 
-import difflib
+What a target may name is declared by the module that holds it: a function that returns a
+`hotloop.Loop`, a `LoopFamily`, a `hotloop.sim.Model` or a `ModelSpec`. Only the short names of what
+comes with hotloop stand in a table, `hotloop.built_in`.
+"""
+
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-from hotloop.errors import TargetError
+from hotloop.built_in import BUILT_IN
+from hotloop.errors import SettingError, TargetError, did_you_mean, nearest
 from hotloop.loop.loop import Loop
+from hotloop.loop.target import LoopFamily
 
-ENGINES = ("ppo", "covid")
+if TYPE_CHECKING:
+    from hotloop.sim.spec import ModelSpec
+
+
 KINDS = (
-    "A target is ppo:CartPole-v1, covid:astoria, file.py:function, module:function, or script.py"
+    "A target is ppo:CartPole-v1, covid:astoria, file.py:function, file.py:MODEL, module:function, "
+    "model.yaml, or script.py"
 )
+_MODEL_FILES = (".yaml", ".yml")
 
 
 @dataclass(frozen=True)
@@ -25,8 +36,27 @@ class Script:
     path: Path
 
 
+@dataclass(frozen=True)
+class ModelTarget:
+    """A model that a target names, and the population behind the colon, if there is one."""
+
+    spec: "ModelSpec"
+    population: str | None
+
+    def population_or(self, option: str | None) -> str | None:
+        """The population of the target, or that of the option.
+
+        Raises: SettingError if both name one.
+        """
+        if self.population is not None and option is not None:
+            raise SettingError(
+                f"--population: expected without, as the target names {self.population!r}"
+            )
+        return self.population if option is None else option
+
+
 def resolve(target: Loop | str) -> Loop | Script:
-    """The loop or script that a target names; a loop is its own.
+    """The loop or script that a target names; a loop is its own, and a model becomes one.
 
     Raises: TargetError for what does not exist, cannot be imported, or gives no loop.
     """
@@ -38,27 +68,55 @@ def resolve(target: Loop | str) -> Loop | Script:
             f"{type(target).__qualname__}"
             + ("; call it, and pass on the loop that it returns" if callable(target) else "")
         )
-    place, colon, name = target.rpartition(":")
-    if colon and (not place or (place.startswith(".") and not place.endswith(".py"))):
-        raise TargetError(f"{target!r} is no target. {KINDS}")
-    if not colon:
+    if Path(target).suffix == ".py":
         path = Path(target)
-        if path.suffix == ".py":
-            if not path.is_file():
-                raise TargetError(f"{target}: no such script{_near_file(path)}")
-            return Script(path.resolve())
-        raise TargetError(f"{target!r} is no target. {KINDS}")
-    if place == "covid":
-        from hotloop.models import covid
-        from hotloop.sim import Executor
-        from hotloop.sim.loop import loop as simulation
+        if not path.is_file():
+            raise TargetError(f"{target}: no such script{_near_file(path)}")
+        return Script(path.resolve())
+    found, argument = _find(target)
+    if isinstance(found, LoopFamily):
+        if not argument:
+            raise TargetError(f"{target!r} is no target: expected a colon and more. {KINDS}")
+        return found.make(argument)
+    if callable(found):
+        found = found()
+    if isinstance(found, Loop):
+        if argument:
+            raise TargetError(f"{target}: the function takes nothing; leave {':' + argument!r} out")
+        return found
+    spec = _spec(found)
+    if spec is None:
+        raise TargetError(
+            f"{target} returned {type(found).__qualname__}; expected a hotloop.Loop, such as "
+            "`return hotloop.Loop(body=iterate, unit='env steps', state=[policy, env])`, or a "
+            "hotloop.sim.Model"
+        )
+    return _loop_of(ModelTarget(spec, argument or None), target)
 
-        return simulation(Executor(covid, name), name=target)
-    if place in ENGINES:
-        from hotloop.learn.ppo import PPOSettings, loop
 
-        return loop(PPOSettings(env_id=name))
-    return _call(_function(place, name), target)
+def resolve_model(target: str) -> ModelTarget:
+    """The model that a target names.
+
+    Raises: SettingError for a target that names none; TargetError for what does not exist or
+    cannot be imported.
+    """
+    name = target.partition(":")[0]
+    models = [key for key, entry in BUILT_IN.items() if entry.is_model]
+    if ":" not in target and name not in BUILT_IN and Path(target).suffix not in _MODEL_FILES:
+        raise SettingError(
+            f"no model {target!r}{nearest(target, models)} One of your own is file.py:MODEL, "
+            "package.module:MODEL or model.yaml"
+        )
+    found, argument = _find(target)
+    if callable(found) and not isinstance(found, LoopFamily):
+        found = found()
+    spec = _spec(found)
+    if spec is None:
+        raise SettingError(
+            f"{target}: expected a hotloop.sim.Model, a ModelSpec or a function that returns one, "
+            f"got {type(found).__qualname__}"
+        )
+    return ModelTarget(spec, argument or None)
 
 
 def target_name(target: Loop | str) -> str:
@@ -71,15 +129,67 @@ def search_path() -> list[str]:
     return [folder or str(Path.cwd()) for folder in sys.path]
 
 
-def _function(place: str, name: str) -> Callable[[], object]:
+def is_target(word: str) -> bool:
+    """Whether a word of a command line is a target rather than a file to be written."""
+    place, colon, _ = word.partition(":")
+    return place in BUILT_IN or bool(colon) or Path(word).suffix in (".py", *_MODEL_FILES)
+
+
+def _find(target: str) -> tuple[Any, str]:
+    """What a target names, and the text behind it, after a further colon.
+
+    Raises: TargetError.
+    """
+    name, _, argument = target.partition(":")
+    if name in BUILT_IN:
+        place, _, attribute = BUILT_IN[name].declared.partition(":")
+        return getattr(importlib.import_module(place), attribute), argument
+    if Path(target).suffix in _MODEL_FILES:
+        from hotloop.sim.config import load_model
+
+        return load_model(target), ""
+    # The name of a file may hold colons, as that of a folder does on some systems.
+    end = target.find(".py:")
+    place, rest = (target[: end + 3], target[end + 4 :]) if end > 0 else (name, argument)
+    attribute, _, argument = rest.partition(":")
+    if not attribute or not place or (place.startswith(".") and not place.endswith(".py")):
+        raise TargetError(f"{target!r} is no target. {KINDS}")
     module = _module_of_file(Path(place)) if place.endswith(".py") else _module(place)
-    found = getattr(module, name, None)
-    if not callable(found):
-        functions = [key for key, value in vars(module).items() if callable(value)]
-        near = difflib.get_close_matches(name, functions, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise TargetError(f"{place} has no function {name!r}{hint}")
-    return found  # type: ignore[no-any-return]
+    if not hasattr(module, attribute) or not _may_run(getattr(module, attribute)):
+        usable = [key for key, value in vars(module).items() if _may_run(value)]
+        raise TargetError(f"{place} has no function {attribute!r}{did_you_mean(attribute, usable)}")
+    return getattr(module, attribute), argument
+
+
+def _may_run(value: Any) -> bool:
+    return callable(value) or isinstance(value, Loop | LoopFamily) or _spec(value) is not None
+
+
+def _spec(found: Any) -> "ModelSpec | None":
+    """The spec of a model, or None; what is none does not import torch."""
+    if "hotloop.sim.model" not in sys.modules:
+        return None
+    from hotloop.sim.model import Model
+    from hotloop.sim.spec import ModelSpec, as_spec
+
+    return as_spec(found) if isinstance(found, Model | ModelSpec) else None
+
+
+def _loop_of(target: ModelTarget, name: str) -> Loop:
+    from hotloop.sim import Executor
+    from hotloop.sim.loop import loop
+
+    model = target.spec.model()
+    population = target.population or target.spec.population
+    needs_one = model.loaded_population is not None
+    if needs_one != (population is not None):
+        raise TargetError(
+            f"{name}: the model needs a population: put a colon and its name behind it, as in "
+            f"{name}:astoria"
+            if needs_one
+            else f"{name}: the model has agents of its own; leave {':' + str(population)!r} out"
+        )
+    return loop(Executor(model, population), name=name)
 
 
 def _module_of_file(path: Path) -> ModuleType:
@@ -111,17 +221,6 @@ def _search_first(folder: Path) -> None:
         sys.path.insert(0, str(folder))
 
 
-def _call(function: Callable[[], object], target: str) -> Loop:
-    made = function()
-    if not isinstance(made, Loop):
-        raise TargetError(
-            f"{target} returned {type(made).__qualname__}; expected a hotloop.Loop, such as "
-            "`return hotloop.Loop(body=iterate, unit='env steps', state=[policy, env])`"
-        )
-    return made
-
-
 def _near_file(path: Path) -> str:
     folder = path.parent if path.parent.is_dir() else Path()
-    near = difflib.get_close_matches(path.name, [p.name for p in folder.glob("*.py")], n=1)
-    return f"; did you mean {folder / near[0]}?" if near else ""
+    return did_you_mean(path.name, [str(folder / p.name) for p in folder.glob("*.py")])

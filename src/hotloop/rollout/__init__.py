@@ -1,4 +1,4 @@
-"""From envs and a policy to experience: fragments, whole episodes, from here or from workers."""
+"""Collect experience from envs with a policy: fragments or whole episodes, here or in workers."""
 
 from hotloop.rollout.episodes import Episode, EpisodeCollector
 from hotloop.rollout.fragments import FragmentCollector

@@ -1,52 +1,61 @@
-"""Whether double buffering pays here, found out by doing it both ways for a moment.
+"""Whether double buffering pays here, measured with it and without it for a moment.
 
 Stepping one group of envs while the policy computes for another hides the shorter of the two; but
 the policy is called once for each group, so that a policy whose cost hardly depends on the batch
-costs twice as much. Which weighs more depends on the machine, so it is measured, not believed.
+costs twice as much. Which weighs more depends on the machine, so it is measured.
 """
 
 from dataclasses import dataclass, field
-from statistics import median
+
+import numpy as np
+
+from hotloop.loop.figures import paired_ratio
 
 TRIAL_S = 0.4
-MIN_WINDOWS = 4  # of each way
+MIN_WINDOWS = 4  # with it, and as many without
 WINDOW_STEPS = 32  # between two windows all groups are waited for, which only buffering suffers
 WORTH = 0.02  # it has to be faster by this share, or it is not worth a second call of the policy
 
 
 @dataclass
 class BufferingTrial:
-    """Both ways in turn, a b b a, until there is enough to compare.
+    """Windows of steps without and with double buffering in turn (a b b a).
 
-    seconds: a step's, by way (False: all envs at once; True: in groups).
+    seconds: of a step in each window, by whether it was with double buffering.
     """
 
     seconds: dict[bool, list[float]] = field(default_factory=lambda: {False: [], True: []})
     spent_s: float = 0.0
 
     @property
-    def way(self) -> bool:
-        """Which way the next window goes."""
+    def buffered(self) -> bool:
+        """Whether the next window is one with double buffering."""
         windows = sum(map(len, self.seconds.values()))
         return windows % 4 in (1, 2)
 
     @property
     def over(self) -> bool:
-        """Whether there is enough to compare; both ways have then had equally many windows."""
+        """Whether there is enough to compare: as many windows with it as without."""
         fewest, most = sorted(map(len, self.seconds.values()))
         return self.spent_s >= TRIAL_S and fewest >= MIN_WINDOWS and fewest == most
 
     def note(self, seconds: float, steps: int) -> None:
-        """Take down a window of so many steps in the present way."""
+        """Note the time of the window that was next, of so many steps."""
         self.spent_s += seconds
-        self.seconds[self.way].append(seconds / steps)
+        self.seconds[self.buffered].append(seconds / steps)
 
     def verdict(self) -> tuple[bool, str]:
-        """Whether it pays, and a sentence that says why."""
-        whole, groups = median(self.seconds[False]), median(self.seconds[True])
-        pays = groups < (1 - WORTH) * whole
+        """Whether it pays, and a sentence that says why.
+
+        It pays where the ratio of the mean times is below 1 by `WORTH`, and its interval below 1:
+        where the two cannot be told apart, one call of the policy is cheaper.
+        """
+        whole, groups = np.array(self.seconds[False]), np.array(self.seconds[True])
+        ratio = paired_ratio(groups, whole)
+        pays = ratio.value < 1 - WORTH and ratio.high < 1
         return pays, (
             f"double buffering {'pays' if pays else 'does not pay'} here: a step takes "
-            f"{groups * 1e3:.3g} ms with it, {whole * 1e3:.3g} ms without "
-            f"(medians of {len(self.seconds[True])} windows each)"
+            f"{groups.mean() * 1e3:.3g} ms with it, {whole.mean() * 1e3:.3g} ms without "
+            f"(means of {len(groups)} windows each; {ratio.value:.3g} times, "
+            f"{ratio.low:.3g} to {ratio.high:.3g})"
         )

@@ -1,8 +1,8 @@
-"""Whole episodes, without a preference for short ones.
+"""Collect whole episodes, without a preference for short ones.
 
-Of envs that run side by side the short episodes end first: to take the first n that end is to
-take too many of them, and where length goes with return, every mean is wrong. Here the number of
-episodes that each env contributes is fixed before any of them begins.
+In envs that run side by side the short episodes end first: the first n that end contain too many
+of them, and where length goes with return, every mean is biased. Here the number of episodes that
+each env contributes is fixed before any of them begins.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from hotloop.data.fragment import Fragment
 from hotloop.data.layout import Tree, tree_map
 from hotloop.errors import expect_positive
-from hotloop.rollout.steps import AnyVectorEnv, Policy, StepCollector
+from hotloop.rollout.env_metadata import AnyVectorEnv
+from hotloop.rollout.steps import Policy, StepCollector
 
 Array = NDArray[Any]
 
@@ -24,7 +25,7 @@ Array = NDArray[Any]
 class Episode:
     """One whole episode of L steps, of one env.
 
-    obs: tree of (L + 1, ...), the last one where it arrived. action: tree of (L, ...). reward:
+    obs: tree of (L + 1, ...), with the last observation. action: tree of (L, ...). reward:
     (L,) or (L, K). extras: by name, (L, ...). versions: (L,), of the policy that acted.
     """
 
@@ -48,18 +49,18 @@ class Episode:
 
 @dataclass
 class _Column:
-    """What one env has still to contribute, and the pieces of its episode under way."""
+    """The episodes of one env, and the pieces of the one under way."""
 
-    quota: int
+    quota: int  # episodes that it contributes
     pieces: list[dict[str, Any]] = field(default_factory=list)
-    done: list[Episode] = field(default_factory=list)
+    episodes: list[Episode] = field(default_factory=list)
 
 
 class EpisodeCollector:
     """Whole episodes of a policy; every call begins new ones in all envs.
 
-    Settings as for `StepCollector`. env_steps: all that were made, also by envs that had given
-    their episodes and went on because a vector env steps as one.
+    Settings as for `StepCollector`. chunk_steps: steps of all envs between two looks at which
+    episodes have ended.
     """
 
     def __init__(
@@ -72,14 +73,15 @@ class EpisodeCollector:
 
     @property
     def env_steps(self) -> int:
-        """Env steps made so far, in episodes that were handed out or not."""
+        """Env steps made so far, also those of episodes that were not returned."""
         return self.collector.counts.env_steps
 
     def collect(self, n: int) -> list[Episode]:
-        """`n` episodes, ordered by env and then by time.
+        """Collect `n` episodes, ordered by env and then by time.
 
-        Every env contributes n // B of them, the first n % B one more: its first ones, however
+        Every env contributes its first n // B episodes, the first n % B envs one more, however
         long they are. An episode lost with a worker is replaced by the env's next.
+        Raises: SettingError for an `n` below 1; what the envs or the policy raise.
         """
         expect_positive("n", n)
         width = self.collector.envs.num_envs
@@ -87,28 +89,28 @@ class EpisodeCollector:
         if self._used:
             self.collector.reset()
         self._used = True
-        while any(len(column.done) < column.quota for column in columns):
+        while any(len(column.episodes) < column.quota for column in columns):
             fragment = self.collector.collect()
             final_obs = fragment.final_obs
             for b, column in enumerate(columns):
-                if len(column.done) < column.quota:
+                if len(column.episodes) < column.quota:
                     _gather(fragment, final_obs, b, column)
-        return [episode for column in columns for episode in column.done]
+        return [episode for column in columns for episode in column.episodes]
 
 
 def _gather(fragment: Fragment, final_obs: Tree, b: int, column: _Column) -> None:
-    """Add one env's part of a fragment to its episodes."""
+    """Add the column of one env to its episodes."""
     start = 0
     ends = np.flatnonzero(fragment.final_b == b)
     for ending in ends[np.argsort(fragment.final_t[ends])].tolist():
-        if len(column.done) == column.quota:
+        if len(column.episodes) == column.quota:
             return
         stop = int(fragment.final_t[ending]) + 1
         column.pieces.append(_piece(fragment, b, start, stop))
         start = stop
         if not fragment.endings["lost"][ending]:
             final = tree_map(lambda leaf, at=ending: leaf[at : at + 1].copy(), final_obs)
-            column.done.append(_joined(fragment, b, stop - 1, column.pieces, final))
+            column.episodes.append(_joined(fragment, b, stop - 1, column.pieces, final))
         column.pieces = []
     if start < fragment.spec.steps:
         column.pieces.append(_piece(fragment, b, start, fragment.spec.steps))

@@ -1,8 +1,8 @@
-"""Fragments from many workers, first come first served; the policy is where the envs are.
+"""Collect fragments from many workers, first come first served; each has a copy of the policy.
 
-A worker that is asked for a fragment steps its envs alone until it is full: nothing waits for a
-message at a step, and nobody waits for the slowest. Two requests are with every worker, so that
-it goes on while an answer is fetched; more would only make the experience older.
+A worker that is asked for a fragment steps its envs until the fragment is full: no message is sent
+for a step, and no worker waits for the slowest. Every worker has two requests, so that it goes on
+while an answer is fetched; more would only increase the lag of the policy.
 """
 
 import time
@@ -15,22 +15,24 @@ import cloudpickle
 from hotloop.data.fragment import Fragment
 from hotloop.errors import SettingError, WorkerError, expect_positive
 from hotloop.loop import stage
-from hotloop.rollout.process import ProcessWorkers
-from hotloop.rollout.steps import AnyVectorEnv, Counts, Policy
-from hotloop.rollout.transport import Died, Event, Workers
-from hotloop.rollout.worker import Failure, TakesWeights, Update, WorkerPlan
+from hotloop.rollout.env_metadata import AnyVectorEnv
+from hotloop.rollout.process import ProcessWorkerPool
+from hotloop.rollout.steps import Counts, Policy
+from hotloop.rollout.worker import Failure, TakesWeights, Update, WorkerSettings
+from hotloop.rollout.worker_pool import Died, Event, WorkerPool
 
-IN_FLIGHT = 2  # requests with a worker: the one under way, and the one that comes next
+IN_FLIGHT = 2  # requests of a worker: the one under way, and the next
 
 
 class FragmentCollector:
     """Fragments of `num_workers` workers, each with a vector env and a copy of the policy.
 
-    make_envs: makes a worker's vector env, there. policy: as for `StepCollector`; it is pickled,
-    by value where it is defined in a script. Its version is 0 until it is updated.
-    backend: "process" for this machine, "ray" for any number of them. num_cpus: of a Ray actor.
-    seed: see `FragmentWorker` for which env gets which. restarts: workers that may be replaced
-    after they died or raised; each costs its fragments under way and nobody else's.
+    make_envs: makes the vector env of a worker; called in the worker. policy: as for
+    `StepCollector`; it is pickled, by value where it is defined in a script. Its version is 0
+    until it is updated.
+    backend: "process" for this machine, "ray" for a cluster. num_cpus: of each Ray actor.
+    seed: `FragmentWorker` says which env gets which. restarts: how many workers may be replaced
+    after they died or raised; each loses its own fragments under way only.
     policy_effect: "pure" lets experiments replace the policy in the workers, see `stage`.
     timeout_s: a worker that has not answered for so long counts as dead; None waits for ever.
 
@@ -56,7 +58,7 @@ class FragmentCollector:
     ) -> None:
         expect_positive("num_workers", num_workers)
         expect_positive("timeout_s", timeout_s)
-        plan = WorkerPlan(
+        settings = WorkerSettings(
             make_envs=make_envs,
             num_workers=num_workers,
             fragment_steps=fragment_steps,
@@ -76,27 +78,27 @@ class FragmentCollector:
         self._generations = [0] * num_workers
         self._heard = [0.0] * num_workers
         self._down: dict[int, str] = {}  # workers to be replaced, and why
-        # With worker and generation: to ask that worker for another when one is taken.
+        # With worker and generation: that worker is asked for another when one is taken.
         self._ready: deque[tuple[int, int, Fragment | Failure]] = deque()
         self._kept: deque[Fragment] = deque()  # taken by a `collect` that then had to raise
         self._closed = False
         if backend == "process":
             # Named here, so that an experiment knows the stages of the workers; what they change
             # cannot be put back from here.
-            stage("policy", effect=policy_effect)
+            stage("act", effect=policy_effect)
             for name in ("env step", "env send", "env wait", "store"):
                 stage(name, effect="effectful")
-        self._workers = _workers(backend, plan, num_cpus)
+        self._workers = _worker_pool(backend, settings, num_cpus)
         self._wait = stage("fragment wait", self._workers.wait, effect="effectful")
         self._send = stage("broadcast", self._workers.broadcast, effect="effectful")
         for index in range(num_workers):
             self._start(index)
 
     def collect(self, n: int = 1) -> list[Fragment]:
-        """The next `n` fragments, from whichever workers have them first.
+        """Collect the next `n` fragments, from the workers that have them first.
 
-        They are the caller's to keep. They lie in shared memory, which is used again when the last
-        array on it is dropped; those of Ray cannot be written to.
+        The caller may keep them: they lie in shared memory that is used again when the last array
+        on it is dropped. Those of Ray are read-only.
         Raises: what a worker raised, with its traceback in a note; WorkerError if a worker
         died and no restart is left.
         """
@@ -112,16 +114,17 @@ class FragmentCollector:
             while len(fragments) < n:
                 fragments.append(self._next())
         except BaseException:
-            self._kept.extendleft(reversed(fragments))  # nothing is lost by one worker's error
+            self._kept.extendleft(reversed(fragments))  # they come with the next call
             raise
         for fragment in fragments:
             self.counts.add(fragment)
         return fragments
 
     def update(self, policy_or_weights: Any) -> int:
-        """Hand a new policy, or weights for its `load_weights`, to all workers; its version.
+        """Send a new policy, or weights for its `load_weights`, to all workers.
 
-        Fragments begun afterwards are acted and stamped by it.
+        It acts in the fragments that are begun afterwards.
+        Returns: its version, with which their steps are stamped.
         Raises: SettingError for weights if the policy takes none.
         """
         if not callable(policy_or_weights) and not self._takes_weights:
@@ -141,7 +144,7 @@ class FragmentCollector:
         return self.policy_version
 
     def close(self) -> None:
-        """End all workers. Idempotent; fragments that were handed out stay good."""
+        """End all workers. Idempotent; fragments that were returned stay valid."""
         self._closed = True
         self._ready.clear()
         self._kept.clear()
@@ -216,17 +219,17 @@ class FragmentCollector:
         return max(0.0, min(self._heard) + self._timeout_s - time.monotonic()) + 0.01
 
 
-def _workers(backend: str, plan: WorkerPlan, num_cpus: float) -> Workers:
-    pickled: bytes = cloudpickle.dumps(plan)
+def _worker_pool(backend: str, settings: WorkerSettings, num_cpus: float) -> WorkerPool:
+    pickled: bytes = cloudpickle.dumps(settings)
     if backend == "process":
-        return ProcessWorkers(pickled, plan.num_workers)
+        return ProcessWorkerPool(pickled, settings.num_workers)
     if backend != "ray":
         raise SettingError(f"backend: expected 'process' or 'ray', got {backend!r}")
     try:
-        from hotloop.rollout.ray import RayWorkers
+        from hotloop.rollout.ray import RayWorkerPool
     except ModuleNotFoundError as error:
         raise SettingError(
             f"backend='ray': needs a package that is not installed ({error.name}); "
             "pip install 'hotloop[ray]'"
         ) from error
-    return RayWorkers(pickled, num_cpus)
+    return RayWorkerPool(pickled, num_cpus)

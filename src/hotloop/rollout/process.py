@@ -1,8 +1,8 @@
-"""Fragment workers as processes of this machine; fragments come home through shared memory.
+"""Fragment workers as processes of this machine; fragments arrive through shared memory.
 
-Messages are small: which memory block holds the next fragment, which may be used again. A block
-is free again when the driver has dropped every array on it, so that nothing that is kept changes
-and nothing is copied. Workers are started as programs, not forked: threads of the driver (torch,
+Messages are small: which memory block holds the next fragment, which blocks are free. A block is
+free again when the driver has dropped every array on it: nothing that is kept changes, and nothing
+is copied. Workers are started as programs, not forked: threads of the driver (torch,
 Ray) cannot hang them, and a script needs no guard around its main part.
 """
 
@@ -22,13 +22,11 @@ import numpy as np
 
 from hotloop.data.fragment import Fragment, FragmentSpec
 from hotloop.data.shared import SharedBlock
-from hotloop.envs.placement import whole_cores
-from hotloop.envs.worker import follow_to_the_end
-from hotloop.rollout.transport import Died, Event, Ready
+from hotloop.envs.process.worker import end_with_driver
+from hotloop.loop.host import THREAD_VARIABLES, whole_cores
 from hotloop.rollout.worker import Failure, FragmentWorker, Update
+from hotloop.rollout.worker_pool import Died, Event, Ready
 
-# What numerical libraries read when they are loaded: workers share the cores unless told not to.
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 MAX_UNREAD = 8
 CLOSE_S = 5.0  # a worker that has not closed its envs by then is killed
 _COMMAND = "import sys; sys.path[:] = {path!r}; from hotloop.rollout import process; process.main()"
@@ -40,8 +38,8 @@ class _Worker:
     def __init__(self, index: int, threads: int) -> None:
         self.index = index
         self.connection, theirs = Pipe()
-        self.freed: deque[int] = deque()  # appended to wherever an array happens to be dropped
-        self._unread = 0  # updates that it has not read yet, or not said so
+        self.freed: deque[int] = deque()  # appended to by the finalizers of dropped arrays
+        self._unread = 0  # updates that it has not confirmed as read
         self._held: tuple[SharedBlock, int] | None = None
         self._blocks: list[tuple[SharedBlock, FragmentSpec]] = []
         # The kernel ends a worker with the thread that started it, which must outlive it then.
@@ -52,22 +50,23 @@ class _Worker:
                 [sys.executable, "-c", _COMMAND.format(path=sys.path), *map(str, arguments)],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env={**dict.fromkeys(_THREADS, str(threads)), **os.environ},
+                # Workers share the cores, unless the user has set something else.
+                env={**dict.fromkeys(THREAD_VARIABLES, str(threads)), **os.environ},
             )
         self.pidfd = os.pidfd_open(self.process.pid) if sys.platform == "linux" else -1
 
     def send(self, *message: Any) -> None:
-        """Tell the worker; if it is dead, that comes out where its answers are awaited."""
+        """Send a message; a dead worker is noticed where its answers are awaited."""
         try:
             self.connection.send(message)
         except (BrokenPipeError, ConnectionResetError):
             pass
 
     def send_update(self, update: SharedBlock, version: int) -> None:
-        """Let the worker map a pickled update; the newest is held back while many are unread.
+        """Send a pickled update; only the newest is kept back while many are unread.
 
         A connection holds some hundred messages, and a worker reads between two fragments only: a
-        driver that updates often would wait for the slowest.
+        driver that updates often would wait for the slowest worker.
         """
         if self._unread >= MAX_UNREAD:
             self._held = update, version
@@ -80,7 +79,7 @@ class _Worker:
             pass
 
     def receive(self) -> Fragment | Failure | None:
-        """What its next message brings. Raises: EOFError or OSError if the worker is dead."""
+        """Return the content of its next message. Raises: EOFError or OSError for a dead worker."""
         kind, *rest = self.connection.recv()
         if kind == "failure":
             failure: Failure = cloudpickle.loads(rest[0])
@@ -96,13 +95,13 @@ class _Worker:
             held, self._held = self._held, None
             self.send_update(*held)
         block, spec = self._blocks[slot]
-        # Every array of the fragment holds on to this one, wherever it is handed.
+        # Every array of the fragment keeps a reference to this one.
         root = np.frombuffer(block.buffer, np.uint8)
         weakref.finalize(root, self.freed.append, slot).atexit = False
         return Fragment.in_buffer(root, spec).take_objects(objects)
 
     def end(self) -> str:
-        """Kill the process if it still runs; says how it ended."""
+        """Kill the process if it still runs; returns how it ended."""
         if self.process.poll() is None:
             self.process.kill()
         code = self.process.wait()
@@ -113,11 +112,14 @@ class _Worker:
         return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
-class ProcessWorkers:
-    """Starts, asks and ends the processes; `FragmentCollector` decides when."""
+class ProcessWorkerPool:
+    """The processes; `FragmentCollector` decides when they are started, asked and ended.
 
-    def __init__(self, plan: bytes, num_workers: int) -> None:
-        self._plan = plan
+    settings: pickled `WorkerSettings`.
+    """
+
+    def __init__(self, settings: bytes, num_workers: int) -> None:
+        self._settings = settings
         self._threads = max(1, whole_cores() // num_workers)
         self._workers: dict[int, _Worker] = {}
         self._updates: dict[int, SharedBlock] = {}
@@ -125,34 +127,34 @@ class ProcessWorkers:
         self._end = Finalize(self, _end_all, args=(self._workers,), exitpriority=100)
 
     def start(self, index: int, generation: int, policy: Update) -> None:
-        """Start worker `index`; what fails there comes out of `wait`."""
+        """Start worker `index`; `wait` returns its failures."""
         worker = self._workers[index] = _Worker(index, self._threads)
-        payload = cloudpickle.dumps((self._plan, policy, index, generation))
+        payload = cloudpickle.dumps((self._settings, policy, index, generation))
         worker.send_update(_block_of(payload), policy.version)
 
     def request(self, index: int) -> None:
-        """Ask for one more fragment; tells on the way which blocks are free again."""
+        """Ask for one more fragment; the message also lists the blocks that are free again."""
         worker = self._workers[index]
         worker.send("fragment", [worker.freed.popleft() for _ in range(len(worker.freed))])
 
     def broadcast(self, update: Update, indices: list[int]) -> None:
-        """Hand an update to workers: one block of memory that all of them read."""
+        """Send an update to workers: one block of memory that all of them read."""
         block = _block_of(update.payload)
         for index in indices:
             self._workers[index].send_update(block, update.version)
 
     def wait(self, timeout_s: float | None) -> list[Event]:
-        """What the workers that say something first say; empty after the timeout."""
+        """Return the events of the workers that answer first; empty after the timeout."""
         watched: dict[Any, _Worker] = {}
         for worker in self._workers.values():
             watched[worker.connection] = worker
             if worker.pidfd >= 0:
                 watched[worker.pidfd] = worker
-        speaking = {watched[ready].index for ready in wait(list(watched), timeout_s)}
-        return [event for index in sorted(speaking) for event in self._hear(index)]
+        ready = {watched[source].index for source in wait(list(watched), timeout_s)}
+        return [event for index in sorted(ready) for event in self._events_of(index)]
 
     def end(self, index: int) -> None:
-        """End a worker at once; what it had under way is lost."""
+        """End a worker at once; its fragments under way are lost."""
         if index in self._workers:
             self._workers.pop(index).end()
 
@@ -160,19 +162,19 @@ class ProcessWorkers:
         """End all workers, after they have closed their envs. Idempotent."""
         self._end()
 
-    def _hear(self, index: int) -> list[Event]:
+    def _events_of(self, index: int) -> list[Event]:
         worker = self._workers[index]
         events: list[Event] = []
         try:
-            # A worker that is gone may have left messages; the end of file comes after them.
+            # A dead worker may have left messages; the end of file comes after them.
             while worker.connection.poll(0):
                 got = worker.receive()
                 if got is not None:
                     events.append(Ready(index, got))
-            gone = worker.process.poll() is not None and not worker.connection.poll(0)
+            is_dead = worker.process.poll() is not None and not worker.connection.poll(0)
         except (EOFError, OSError):
-            gone = True
-        if gone:
+            is_dead = True
+        if is_dead:
             how = self._workers.pop(index).end()
             events.append(Died(index, f"process {worker.process.pid}: {how}"))
         return events
@@ -203,17 +205,17 @@ def _block_of(payload: bytes) -> SharedBlock:
 def main() -> None:
     """The program that a worker process runs."""
     descriptor, driver, started_by_main = map(int, sys.argv[1:4])
-    follow_to_the_end(driver, bool(started_by_main))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver's to handle; it closes its workers
+    end_with_driver(driver, bool(started_by_main))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles it and closes its workers
     connection: Connection[Any, Any] = Connection(descriptor)
     try:
         _Server(connection).serve()
     except (EOFError, BrokenPipeError, ConnectionResetError):
-        pass  # the driver has closed its end: there is nobody left to tell
+        pass  # the driver has closed its end
 
 
 class _Server:
-    """The worker's end: does what it is told, newest policy first."""
+    """The end of the worker: answers requests, each with the newest policy."""
 
     def __init__(self, connection: "Connection[Any, Any]") -> None:
         self._connection = connection
@@ -224,12 +226,12 @@ class _Server:
         self._asked = 0
         self._newest: Update | None = None
         self._slot = 0
-        self._read = 0  # updates, since the driver was told
+        self._read = 0  # updates that the driver does not know of as read
 
     def serve(self) -> None:
-        """Until told to close, or until an error has been told. Raises: OSError, EOFError."""
+        """Answer until asked to close, or until a failure was sent. Raises: OSError, EOFError."""
         try:
-            while self._hear():
+            while self._read_messages():
                 self._asked -= 1
                 answer = self._answer()
                 self._connection.send(answer)
@@ -239,8 +241,8 @@ class _Server:
             if self._worker is not None:
                 self._worker.close()
 
-    def _hear(self) -> bool:
-        """Take in every message, until a fragment is asked for; False if told to close."""
+    def _read_messages(self) -> bool:
+        """Read messages until a fragment is asked for; False if asked to close."""
         while not self._asked or self._connection.poll(0):
             kind, *rest = self._connection.recv()
             if kind == "close":
@@ -258,7 +260,7 @@ class _Server:
         return True
 
     def _answer(self) -> tuple[Any, ...]:
-        """A fragment, or what went wrong in making it."""
+        """Return the message with a fragment, or with the failure to make one."""
         try:
             if self._worker is None:
                 self._worker = FragmentWorker(*cloudpickle.loads(self._arguments))

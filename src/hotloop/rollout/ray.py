@@ -1,8 +1,8 @@
-"""Fragment workers as Ray actors, on any node; fragments come home through the object store.
+"""Fragment workers as Ray actors, on any node; fragments arrive through the object store.
 
-What crosses the network is one call and one object a fragment, so that what a call costs, and
-that the driver makes them one after the other, hardly matters. An actor asks for real resources,
-so that the scheduler spreads the load over the nodes instead of piling it on one.
+A fragment costs one call and one object on the network, so that the price of a call, which the
+driver makes one after the other, hardly matters. An actor asks for real resources, so that the
+scheduler spreads the load over the nodes.
 """
 
 import threading
@@ -14,18 +14,18 @@ import ray
 from ray.exceptions import ObjectLostError, RayActorError
 
 from hotloop.data.fragment import Fragment
-from hotloop.envs.ray_crew import start_ray
-from hotloop.rollout.transport import Died, Event, Ready
+from hotloop.envs.ray.cluster import start_ray
 from hotloop.rollout.worker import Failure, FragmentWorker, Update
+from hotloop.rollout.worker_pool import Died, Event, Ready
 
 CLOSE_S = 5.0  # an actor that has not closed its envs by then is killed
 
 
 class _Actor:
-    """The worker's end. `update` runs beside `fragment`, so that the next one has the newest."""
+    """The end of the worker. `update` runs beside `fragment`: the next has the newest policy."""
 
-    def __init__(self, plan: bytes, policy: Update, index: int, generation: int) -> None:
-        self._arguments = (plan, policy, index, generation)
+    def __init__(self, settings: bytes, policy: Update, index: int, generation: int) -> None:
+        self._arguments = (settings, policy, index, generation)
         self._worker: FragmentWorker | None = None
         self._newest: Update | None = None
         self._lock = threading.Lock()
@@ -36,9 +36,9 @@ class _Actor:
             self._newest = Update(payload, version)
 
     def fragment(self) -> Fragment | bytes:
-        """The next fragment, or what went wrong."""
+        """Return the next fragment, or a pickled failure."""
         try:
-            if self._worker is None:  # here, where an error finds its way home with its type
+            if self._worker is None:  # here, where an error reaches the driver with its type
                 self._worker = FragmentWorker(*self._arguments)
             with self._lock:
                 newest, self._newest = self._newest, None
@@ -55,16 +55,16 @@ class _Actor:
             self._worker.close()
 
 
-class RayWorkers:
-    """Starts, asks and ends the actors; `FragmentCollector` decides when.
+class RayWorkerPool:
+    """The actors; `FragmentCollector` decides when they are started, asked and ended.
 
-    num_cpus: what each actor asks of the scheduler.
+    settings: pickled `WorkerSettings`. num_cpus: what each actor asks of the scheduler.
     """
 
-    def __init__(self, plan: bytes, num_cpus: float) -> None:
+    def __init__(self, settings: bytes, num_cpus: float) -> None:
         if not ray.is_initialized():
             start_ray(None)
-        self._plan = ray.put(plan)
+        self._settings = ray.put(settings)
         options: dict[str, Any] = {
             "num_cpus": num_cpus,
             "scheduling_strategy": "SPREAD",
@@ -76,8 +76,8 @@ class RayWorkers:
         self._refs: dict[int, deque[Any]] = {}  # of each worker, oldest first
 
     def start(self, index: int, generation: int, policy: Update) -> None:
-        """Start worker `index`; what fails there comes out of `wait`."""
-        self._actors[index] = self._make.remote(self._plan, policy, index, generation)
+        """Start worker `index`; `wait` returns its failures."""
+        self._actors[index] = self._make.remote(self._settings, policy, index, generation)
         self._refs[index] = deque()
 
     def request(self, index: int) -> None:
@@ -92,17 +92,17 @@ class RayWorkers:
             method.remote(payload, update.version)
 
     def wait(self, timeout_s: float | None) -> list[Event]:
-        """The fragments that are here first, and who has died; empty after the timeout."""
+        """Return the fragments that arrive first, and deaths; empty after the timeout."""
         # Only the oldest of each: a later one may be seen first, and would be out of order.
         heads = {refs[0]: index for index, refs in self._refs.items() if refs}
         if not heads:
             return []
         first, others = ray.wait(list(heads), timeout=timeout_s)
         more = ray.wait(others, num_returns=len(others), timeout=0)[0] if first and others else []
-        return [self._hear(heads[ref]) for ref in first + more]
+        return [self._event_of(heads[ref]) for ref in first + more]
 
     def end(self, index: int) -> None:
-        """End an actor at once; what it had under way is lost."""
+        """End an actor at once; its fragments under way are lost."""
         self._refs.pop(index, None)
         if index in self._actors:
             ray.kill(self._actors.pop(index))
@@ -120,7 +120,7 @@ class RayWorkers:
         self._actors.clear()
         self._refs.clear()
 
-    def _hear(self, index: int) -> Event:
+    def _event_of(self, index: int) -> Event:
         try:
             got = ray.get(self._refs[index].popleft())
         except (RayActorError, ObjectLostError) as error:

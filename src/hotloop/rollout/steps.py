@@ -1,41 +1,39 @@
-"""The collector at the head of everything: a policy, a vector env, and a fragment to fill.
+"""Collect fragments: a policy steps a vector env that lives beside it.
 
-The policy is here, next to the envs. All envs may be stepped at once, or, where the vector env is
-split, one group while the policy computes for another; the transitions are the same.
+All envs may be stepped at once, or, where the vector env is split, one group while the policy
+computes for another; the transitions are the same. What a step means to a fragment is in
+`writer.py`.
 """
 
+import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from hotloop.data.fragment import Fragment, FragmentSpec
 from hotloop.data.layout import Layout, Tree, tree_map
 from hotloop.envs.vector import VectorEnv
-from hotloop.errors import SettingError, TargetError, expect_positive
+from hotloop.errors import SettingError, TargetError, expect_positive, nearest
 from hotloop.loop import stage
+from hotloop.rollout.batches import concatenated, copy_of, layout_of, row_of, rows_of
 from hotloop.rollout.buffering import WINDOW_STEPS, BufferingTrial
-from hotloop.rollout.declared import autoreset_mode, frame_skip_of
-from hotloop.rollout.trees import copied, joined, layout_of, one, taken
+from hotloop.rollout.env_metadata import AnyVectorEnv, autoreset_mode, frame_skip_of, in_process
+from hotloop.rollout.writer import Allocate, Arrival, Flags, FragmentWriter
 
 Array = NDArray[Any]
-Flags = NDArray[np.bool_]
-AnyVectorEnv = gymnasium.vector.VectorEnv[Any, Any, Any]
 Policy = Callable[[Tree], Any]
-Allocate = Callable[[FragmentSpec], Fragment]
-_BEFORE = -1  # in place of a step
-# obs, reward, terminated, truncated, final observations by row, rows lost with a worker
-Arrival = tuple[Tree, Array, Flags, Flags, dict[int, Any], Flags | None]
+_BEGIN = -1  # in place of a step: the observations at which a fragment begins
+_STORED = ("obs", "action", "reward")
 
 
 @dataclass
 class Counts:
-    """What a collector has done since it was made."""
+    """What a collector has done since it was made: sums over its fragments."""
 
     env_steps: int = 0
     transitions: int = 0
@@ -44,7 +42,7 @@ class Counts:
     fragments: int = 0
 
     def add(self, fragment: Fragment) -> None:
-        """Count a fragment."""
+        """Add a fragment to the sums."""
         self.env_steps += fragment.env_steps
         self.transitions += fragment.transitions
         self.episodes += fragment.episodes
@@ -69,16 +67,19 @@ class StepCollector:
     policy: `policy(obs) -> action` or `-> (action, extras)`, extras a dict of arrays (b, ...); the
     observations are those of b envs, all or one group. With Tuple actions always the latter.
     double_buffer: True steps one group of envs while the policy computes for another and needs a
-    vector env with splits; False steps all at once; "auto" does both for a moment, within the
-    first fragments, and keeps what is faster. `double_buffer` and `reason` say what came out. With
-    a policy that draws from one generator the order of its draws depends on it.
+    vector env with splits; False steps all at once; "auto" measures both within the first
+    fragments, and keeps the faster. `double_buffer` and `reason` say what was chosen. With a
+    policy that draws from one generator the order of its draws depends on it.
     seed: env i is seeded with seed + i. first_env_id: number of the first env, in `env_ids`.
+    dtypes: in which "obs", "action" and "reward" are stored, such as {"obs": np.float32}; those
+    of the envs where not given.
+    to_env: turns a stored action into the one that the envs receive, such as by clipping it.
     frame_stack: frames an observation stacks along its first axis, to store each once; 0: none.
-    frame_skip: frames the simulator plays in a step; None takes what the envs' spec declares.
-    policy_effect: what replacing a call of the policy in an experiment would leave undone, see
-    `stage`; "stateful" holds where the loop declares this collector as state.
+    frame_skip: frames the simulator plays in a step; None takes what the spec of the envs says.
+    policy_effect: what an experiment that replaces a call of the policy would leave undone, see
+    `stage`; "stateful" holds where the loop declares `state`, and the state of the policy.
 
-    Raises: SettingError for settings, and TargetError for envs, that cannot be.
+    Raises: SettingError for settings, and TargetError for envs, that do not fit.
     """
 
     def __init__(
@@ -91,6 +92,8 @@ class StepCollector:
         seed: int | None = None,
         first_env_id: int = 0,
         policy_version: int = 0,
+        dtypes: Mapping[str, DTypeLike] | None = None,
+        to_env: Callable[[Tree], Tree] | None = None,
         frame_stack: int = 0,
         frame_skip: int | None = None,
         policy_effect: Literal["pure", "stateful", "effectful"] = "stateful",
@@ -101,41 +104,44 @@ class StepCollector:
         self.fragment_steps = fragment_steps
         self.policy_version = policy_version
         self.counts = Counts()
-        self.spec: FragmentSpec | None = None
+        self.spec: FragmentSpec | None = None  # known after the first step
         self._mode = autoreset_mode(envs)
+        self._dtypes = _checked_dtypes(dtypes or {}, frame_stack)
+        self._to_env = to_env
         self._frame_stack = frame_stack
         self._frame_skip = frame_skip or frame_skip_of(envs)
         self._layout = Layout.of(envs.single_observation_space)
         self._action_layout = Layout.of(envs.single_action_space)
-        self._tuple_actions = self._action_layout.keys is None and not self._action_layout.is_leaf
         self._groups: list[_Group] = []
         self._trial: BufferingTrial | None = None
         self.double_buffer: bool | None = None  # None while "auto" still measures
         self.reason = ""
         self._choose_buffering(double_buffer)
-        self._env_ids = first_env_id + np.arange(envs.num_envs)
-        self._fragment: Fragment | None = None
-        self._own: Fragment | None = None
-        # Envs that their next step will only reset.
-        self._next_step = self._mode == AutoresetMode.NEXT_STEP
-        self._ended, self._some_ended = np.zeros(envs.num_envs, np.bool_), False
-        self._return = np.zeros(envs.num_envs)
-        self._length = np.zeros(envs.num_envs, np.int64)
+        env_ids = first_env_id + np.arange(envs.num_envs)
+        self._writer = FragmentWriter(self._mode, env_ids, type(envs).__name__)
         self._obs: Tree = envs.reset(seed=seed)[0]
-        self._act = stage("policy", self._call_policy, effect=policy_effect)
-        self._step = stage("env step", self._step_all, effect="stateful")
-        # Sending, and waiting for envs that step elsewhere, cannot be replaced one without the
-        # other: what was sent would come all the same.
+        # The state of envs in other processes cannot be put back: nothing that moves with them
+        # may be replaced then, neither steps nor what is stored of them.
+        effect: Literal["stateful", "effectful"] = "stateful" if in_process(envs) else "effectful"
+        self._act = stage("act", self._call_policy, effect=policy_effect)
+        self._step = stage("env step", self._step_all, effect=effect)
+        # Sending and waiting cannot be replaced one without the other: the results of what was
+        # sent arrive all the same.
         self._send = stage("env send", self._send_actions, effect="effectful")
         self._wait = stage("env wait", self._receive, effect="effectful")
-        self._store = stage("store", self._write, effect="stateful")
+        self._store = stage("store", self._write, effect=effect)
 
     # --- what a caller does ------------------------------------------------------------------
 
-    def collect(self, allocate: Allocate | None = None) -> Fragment:
-        """The next fragment; episodes go on where the one before was cut.
+    @property
+    def state(self) -> list[object]:
+        """What a `Loop` declares of it as state: itself; nothing with envs in other processes."""
+        return [self] if in_process(self.envs) else []
 
-        allocate: makes the fragment to fill. Without it there is one, written over by the next
+    def collect(self, allocate: Allocate | None = None) -> Fragment:
+        """Collect the next fragment; episodes go on where the one before was cut.
+
+        allocate: makes the fragment to fill. Without it there is one, overwritten by the next
         call: copy what you keep.
         Raises: what the envs or the policy raise; TargetError for frames that are no stack.
         """
@@ -144,12 +150,10 @@ class StepCollector:
             self._first_step(allocate)
             start = 1
         else:
-            self._fragment = self._allocated(self.spec, allocate)
+            self._writer.open(self.spec, allocate)
             self._begin(self._obs)
-        fragment = self._fragment
-        assert fragment is not None
         self._run(start)
-        fragment.tally(self._return, self._length)
+        fragment = self._writer.finish()
         self.counts.add(fragment)
         return fragment
 
@@ -160,52 +164,50 @@ class StepCollector:
     def reset(self, seed: int | None = None) -> None:
         """Start a new episode in every env; those under way are dropped and counted nowhere."""
         self._obs = self.envs.reset(seed=seed)[0]
-        self._ended[:], self._return[:], self._length[:] = False, 0, 0
-        self._some_ended = False
+        self._writer.forget_episodes()
 
-    # --- the two ways --------------------------------------------------------------------------
+    # --- all envs at once, or in groups --------------------------------------------------------
 
     def _run(self, start: int) -> None:
         """Fill the fragment from step `start` on."""
         while start < self.fragment_steps:
             if self._trial is None:
-                (self._run_groups if self.double_buffer else self._run_whole)(
-                    start, self.fragment_steps
-                )
+                run = self._run_in_groups if self.double_buffer else self._run_at_once
+                run(start, self.fragment_steps)
                 return
             stop = min(start + WINDOW_STEPS, self.fragment_steps)
             begin = time.perf_counter()
-            (self._run_groups if self._trial.way else self._run_whole)(start, stop)
+            (self._run_in_groups if self._trial.buffered else self._run_at_once)(start, stop)
             self._trial.note(time.perf_counter() - begin, stop - start)
             start = stop
             if self._trial.over:
                 self.double_buffer, self.reason = self._trial.verdict()
                 self._trial = None
 
-    def _run_whole(self, start: int, stop: int) -> None:
-        """All envs at once."""
-        everyone = slice(None)
+    def _run_at_once(self, start: int, stop: int) -> None:
+        """Step all envs at once."""
+        columns = slice(None)
         for t in range(start, stop):
             action, extras = self._act(self._obs)
             arrival = self._step(action)
-            self._store(t, everyone, action, extras, arrival)
-            self._obs = arrival[0]
+            self._store(t, columns, action, extras, arrival)
+            self._obs = arrival.obs
 
-    def _run_groups(self, start: int, stop: int) -> None:
-        """One group steps while the policy computes for another; ends with none under way."""
+    def _run_in_groups(self, start: int, stop: int) -> None:
+        """Step one group while the policy computes for another; ends with none under way."""
         for group in self._groups:
-            group.t, group.obs = start, taken(self._layout, self._obs, group.columns)
+            group.t, group.obs = start, rows_of(self._layout, self._obs, group.columns)
             self._advance(group)
         by_row = {int(group.rows[0]): group for group in self._groups}
         for _ in range((stop - start) * len(self._groups)):
             first, arrival = self._wait()
             group = by_row[first]
             self._store(group.t, group.columns, *group.acted, arrival)
-            group.obs = arrival[0]
+            group.obs = arrival.obs
             group.t += 1
             if group.t < stop:
                 self._advance(group)
-        self._obs = joined(self._layout, [group.obs for group in self._groups])
+        self._obs = concatenated(self._layout, [group.obs for group in self._groups])
 
     def _advance(self, group: _Group) -> None:
         group.acted = self._act(group.obs)
@@ -214,7 +216,7 @@ class StepCollector:
     # --- stages ------------------------------------------------------------------------------
 
     def _call_policy(self, obs: Tree) -> tuple[Tree, Mapping[str, Array]]:
-        """An action for each env, and what else the policy puts out."""
+        """Return an action for each env, and the extras of the policy."""
         out = self.policy(obs)
         if isinstance(out, tuple) and len(out) == 2 and isinstance(out[1], dict):
             return out
@@ -224,26 +226,27 @@ class StepCollector:
         return out, {}
 
     def _step_all(self, action: Tree) -> Arrival:
-        """One step of all envs, and resets where nobody else does them."""
+        """Step all envs once, and reset those that have ended where the vector env does not."""
+        if self._to_env is not None:
+            action = self._to_env(action)
         obs, reward, terminated, truncated, infos = self.envs.step(action)
         if self._mode != AutoresetMode.DISABLED:
             return self._arrival(obs, reward, terminated, truncated, infos)
         over = terminated | truncated
         if not over.any():
-            return obs, reward, terminated, truncated, {}, None
-        rows = np.flatnonzero(over)
-        arrived = tree_map(np.copy, obs) if not self._layout.has_objects else obs
-        final = {int(b): one(self._layout, arrived, int(b)) for b in rows}
+            return Arrival(obs, reward, terminated, truncated, {}, None)
+        last_obs = tree_map(np.copy, obs) if not self._layout.has_objects else obs
+        final_obs = {b: row_of(self._layout, last_obs, b) for b in np.flatnonzero(over).tolist()}
         obs = self.envs.reset(options={"reset_mask": over.copy()})[0]
         lost = infos.get("worker_restarted")
-        return obs, reward, terminated, truncated, final, lost
+        return Arrival(obs, reward, terminated, truncated, final_obs, lost)
 
     def _send_actions(self, action: Tree, rows: NDArray[np.int64]) -> None:
         assert isinstance(self.envs, VectorEnv)
-        self.envs.send(action, rows)
+        self.envs.send(action if self._to_env is None else self._to_env(action), rows)
 
     def _receive(self) -> tuple[int, Arrival]:
-        """The next group's first row, and what its envs gave."""
+        """Return the first row of the next group, and what its envs gave."""
         assert isinstance(self.envs, VectorEnv)
         obs, reward, terminated, truncated, infos = self.envs.recv()
         arrival = self._arrival(obs, reward, terminated, truncated, infos)
@@ -253,11 +256,13 @@ class StepCollector:
         self, obs: Tree, reward: Array, terminated: Flags, truncated: Flags, infos: dict[str, Any]
     ) -> Arrival:
         if not infos:
-            return obs, reward, terminated, truncated, {}, None
-        final: dict[int, Any] = {}
+            return Arrival(obs, reward, terminated, truncated, {}, None)
+        final_obs: dict[int, Any] = {}
         if self._mode == AutoresetMode.SAME_STEP and "final_obs" in infos:
-            final = {int(b): infos["final_obs"][b] for b in np.flatnonzero(terminated | truncated)}
-        return obs, reward, terminated, truncated, final, infos.get("worker_restarted")
+            ended = (terminated | truncated).nonzero()[0].tolist()
+            final_obs = {b: infos["final_obs"][b] for b in ended}
+        lost = infos.get("worker_restarted")
+        return Arrival(obs, reward, terminated, truncated, final_obs, lost)
 
     def _write(
         self,
@@ -267,88 +272,45 @@ class StepCollector:
         extras: Mapping[str, Array],
         arrival: Arrival,
     ) -> None:
-        """Write one step into the fragment, or, at its beginning, where the envs stand."""
-        fragment = self._fragment
-        assert fragment is not None
-        obs, reward, terminated, truncated, final, lost = arrival
-        if t == _BEFORE:
-            fragment.begin(obs, version=self.policy_version)
-            fragment.env_ids[:] = self._env_ids
-            return
-        over = terminated | truncated
-        some_over = bool(over.any())
-        started = over
-        if self._next_step:
-            started = self._ended[columns]
-            if self._some_ended:
-                fragment.valid[t, columns] = ~started
-        if lost is not None:
-            fragment.valid[t, columns] &= ~lost
-            started = started | lost
-        fragment.versions[t] = self.policy_version
-        fragment.write(
-            t,
-            action=action,
-            reward=reward,
-            terminated=terminated,
-            truncated=truncated,
-            next_obs=obs,
-            extras=extras,
-            columns=columns,
-            started=started,
-        )
-        if self._next_step and (some_over or self._some_ended):
-            self._ended[columns] = over
-            self._some_ended = bool(self._ended.any())
-        if some_over:
-            first = columns.start or 0
-            for b in np.flatnonzero(over).tolist():
-                if b not in final and not fragment.spec.final_in_rows:
-                    raise TargetError(
-                        f"env {first + b}: its episode ended in step {t}: expected "
-                        "infos['final_obs'] to say where, as envs do that are reset in the same "
-                        f"step, got none; correct {type(self.envs).__name__}'s infos, or its "
-                        "metadata['autoreset_mode']"
-                    )
-                gone = lost is not None and bool(lost[b])
-                fragment.end(t, first + b, final.get(b), lost=gone)
+        """Write one step into the fragment, or the observations at which it begins."""
+        if t == _BEGIN:
+            self._writer.begin(arrival.obs, self.policy_version)
+        else:
+            self._writer.write(t, columns, action, extras, arrival, self.policy_version)
 
     # --- beginnings ----------------------------------------------------------------------------
 
     def _first_step(self, allocate: Allocate | None) -> None:
-        """The first step of all, which shows what there is to store."""
-        begun_at = copied(self._layout, self._obs)  # an env that does not copy overwrites it
+        """Make the very first step, which shows what there is to store."""
+        begun_at = copy_of(self._layout, self._obs)  # an env that does not copy overwrites it
         action, extras = self._act(self._obs)
         arrival = self._step(action)
         self.spec = FragmentSpec(
             steps=self.fragment_steps,
             envs=self.envs.num_envs,
-            obs=self._layout,
-            action=self._action_layout,
-            reward=layout_of(arrival[1]),
+            obs=self._stored("obs", self._layout),
+            action=self._stored("action", self._action_layout),
+            reward=self._stored("reward", layout_of(arrival.reward)),
             extras=tuple((name, layout_of(values)) for name, values in extras.items()),
             final_in_rows=self._mode == AutoresetMode.NEXT_STEP,
             frame_stack=self._frame_stack,
             frame_skip=self._frame_skip,
         )
-        self._return = np.zeros((self.envs.num_envs, *self.spec.reward.shape))
-        self._fragment = self._allocated(self.spec, allocate)
+        self._writer.open(self.spec, allocate)
         self._begin(begun_at)
         self._store(0, slice(None), action, extras, arrival)
-        self._obs = arrival[0]
+        self._obs = arrival.obs
+
+    def _stored(self, name: str, layout: Layout) -> Layout:
+        """Return the layout in which a part is stored."""
+        dtype = self._dtypes.get(name)
+        return layout if dtype is None else _with_dtype(layout, dtype)
 
     def _begin(self, obs: Tree) -> None:
         # Through the stage too: an experiment that leaves storing out leaves the older fragment
         # whole. Before the first step: an env that does not copy overwrites what it handed out.
         none = np.zeros(0, np.bool_)
-        self._store(_BEFORE, slice(None), None, {}, (obs, none, none, none, {}, None))
-
-    def _allocated(self, spec: FragmentSpec, allocate: Allocate | None) -> Fragment:
-        if allocate is not None:
-            return allocate(spec)
-        if self._own is None:
-            self._own = Fragment.empty(spec)
-        return self._own
+        self._store(_BEGIN, slice(None), None, {}, Arrival(obs, none, none, none, {}, None))
 
     def _choose_buffering(self, wanted: bool | Literal["auto"]) -> None:
         problem = self._buffering_problem()
@@ -377,3 +339,25 @@ class StepCollector:
                 "with 'next_step' or 'same_step'"
             )
         return ""
+
+
+def _checked_dtypes(dtypes: Mapping[str, DTypeLike], frame_stack: int) -> dict[str, np.dtype[Any]]:
+    for name in dtypes:
+        if name not in _STORED:
+            raise SettingError(
+                f"dtypes: expected names of what is stored, got {name!r}{nearest(name, _STORED)}"
+            )
+    if frame_stack and "obs" in dtypes:
+        raise SettingError(
+            "dtypes: 'obs': expected none with frame_stack, whose frames are compared as they "
+            "come; leave one of the two out"
+        )
+    return {name: np.dtype(dtype) for name, dtype in dtypes.items()}
+
+
+def _with_dtype(layout: Layout, dtype: np.dtype[Any]) -> Layout:
+    """Return the layout with all leaves of numbers in `dtype`."""
+    if layout.children is not None:
+        children = tuple(_with_dtype(child, dtype) for child in layout.children)
+        return dataclasses.replace(layout, children=children)
+    return layout if layout.dtype.hasobject else dataclasses.replace(layout, dtype=dtype)

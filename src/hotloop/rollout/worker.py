@@ -1,4 +1,4 @@
-"""What a fragment worker does, whatever carries its fragments: a policy beside its own envs."""
+"""A fragment worker: a policy beside its own envs, the same in a process and in a Ray actor."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,14 +8,16 @@ import cloudpickle
 import numpy as np
 
 from hotloop.data.fragment import Fragment
-from hotloop.envs.worker import portable
+from hotloop.envs.pickling import portable_error
 from hotloop.errors import SettingError
-from hotloop.rollout.steps import Allocate, AnyVectorEnv, Policy, StepCollector
+from hotloop.rollout.env_metadata import AnyVectorEnv
+from hotloop.rollout.steps import Policy, StepCollector
+from hotloop.rollout.writer import Allocate
 
 
 @runtime_checkable
 class TakesWeights(Protocol):
-    """A policy that can be updated without being sent whole."""
+    """A policy that can be updated by its weights alone."""
 
     def load_weights(self, weights: Any) -> None:
         """Act by these weights from now on."""
@@ -24,7 +26,7 @@ class TakesWeights(Protocol):
 
 @runtime_checkable
 class TakesSeed(Protocol):
-    """A policy that draws: without a seed of its own every worker's copy draws the same."""
+    """A policy that draws random numbers; without `seed` all copies draw the same."""
 
     def seed(self, seed: int) -> None:
         """Draw from a generator of this seed from now on."""
@@ -32,8 +34,8 @@ class TakesSeed(Protocol):
 
 
 @dataclass(frozen=True)
-class WorkerPlan:
-    """What all workers have in common."""
+class WorkerSettings:
+    """What all workers have in common; the settings of `FragmentCollector`."""
 
     make_envs: Callable[[], AnyVectorEnv]
     num_workers: int
@@ -46,40 +48,40 @@ class WorkerPlan:
 
 
 class Update(NamedTuple):
-    """A policy, or weights for the policy there is, pickled once for all workers."""
+    """A policy, or weights for the present one, pickled once for all workers."""
 
     payload: bytes
     version: int
 
     @classmethod
     def of(cls, policy_or_weights: Any, version: int) -> "Update":
-        """Pickle it, by value where it is defined in a script."""
+        """Pickle a policy or weights, by value where they are defined in a script."""
         return cls(cloudpickle.dumps(policy_or_weights), version)
 
 
 class Failure(NamedTuple):
-    """An exception on its way home."""
+    """An exception in a worker, pickled for the driver."""
 
     error: bytes
     name: str
 
     @classmethod
     def of(cls, error: Exception) -> "Failure":
-        """The exception, with its traceback as a note; as a WorkerError if it cannot travel."""
-        return cls(cloudpickle.dumps(portable(error)), type(error).__qualname__)
+        """Pickle the exception, its traceback as a note; a WorkerError if it cannot be pickled."""
+        return cls(cloudpickle.dumps(portable_error(error)), type(error).__qualname__)
 
 
 class FragmentWorker:
-    """Owns a vector env and a collector; built from a pickled plan and policy where it works.
+    """A vector env and its collector, made in the worker from pickled settings and policy.
 
     The envs of worker w of W are seeded with seed + (g W + w) B + i, where B is its number of envs
     and g how often it was restarted: no two episodes of a run begin alike. Their ids, which a
-    restart does not change, are w B + i. A policy that takes a seed gets one made of the first
-    env's and its own version.
+    restart does not change, are w B + i. A policy that takes a seed gets one made of the seed of
+    the first env and of its own version.
     """
 
-    def __init__(self, plan: bytes, policy: Update, index: int, generation: int) -> None:
-        made: WorkerPlan = cloudpickle.loads(plan)
+    def __init__(self, settings: bytes, policy: Update, index: int, generation: int) -> None:
+        made: WorkerSettings = cloudpickle.loads(settings)
         self.envs = made.make_envs()
         width = self.envs.num_envs
         self._seed = made.seed + (generation * made.num_workers + index) * width
@@ -97,7 +99,7 @@ class FragmentWorker:
         )
 
     def update(self, update: Update) -> None:
-        """Take a policy or weights, unless what is here is newer.
+        """Take a policy or weights, unless the present ones are newer.
 
         Raises: SettingError for weights if the policy takes none.
         """
@@ -117,7 +119,7 @@ class FragmentWorker:
             )
 
     def fragment(self, allocate: Allocate | None = None) -> Fragment:
-        """The next fragment, see `StepCollector.collect`."""
+        """Collect the next fragment, see `StepCollector.collect`."""
         return self.collector.collect(allocate)
 
     def _seeded(self, policy: Policy, version: int) -> Policy:

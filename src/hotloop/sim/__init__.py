@@ -9,22 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hotloop.sim.config import load_model
-    from hotloop.sim.ensemble import RayPlacement, run_ensemble
+    from hotloop.sim.ensemble import run_ensemble
     from hotloop.sim.env import SimulationEnv, SimulationVectorEnv, Task
     from hotloop.sim.executor import DataLoader, Executor, LoadPopulation, create
     from hotloop.sim.grid import Message, UniformGrid
     from hotloop.sim.model import Column, FromColumn, FromEdges, Model, Series
     from hotloop.sim.network import Network, PeriodicNetwork, RandomContacts
     from hotloop.sim.population import Population
+    from hotloop.sim.ray_placement import RayPlacement
     from hotloop.sim.record import Record
     from hotloop.sim.runner import Runner
+    from hotloop.sim.spec import ModelSpec, Output
     from hotloop.sim.state import State, StateView
     from hotloop.sim.substep import Substep
 
 if importlib.util.find_spec("torch") is None:
     raise ModuleNotFoundError("hotloop.sim needs torch: pip install 'hotloop[torch]'", name="torch")
 
-_PLACES = {
+_MODULES = {
     "Column": "model",
     "DataLoader": "executor",
     "Executor": "executor",
@@ -33,12 +35,14 @@ _PLACES = {
     "Message": "grid",
     "LoadPopulation": "executor",
     "Model": "model",
+    "ModelSpec": "spec",
     "Network": "network",
+    "Output": "spec",
     "PeriodicNetwork": "network",
     "Population": "population",
     "RandomContacts": "network",
     "Record": "record",
-    "RayPlacement": "ensemble",
+    "RayPlacement": "ray_placement",
     "Runner": "runner",
     "Series": "model",
     "SimulationEnv": "env",
@@ -62,7 +66,9 @@ __all__ = [
     "LoadPopulation",
     "Message",
     "Model",
+    "ModelSpec",
     "Network",
+    "Output",
     "PeriodicNetwork",
     "Population",
     "RandomContacts",
@@ -84,6 +90,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'hotloop.sim' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"hotloop.sim.{_PLACES[name]}"), name)
+    return getattr(importlib.import_module(f"hotloop.sim.{_MODULES[name]}"), name)

@@ -1,22 +1,22 @@
-"""Models written in YAML: what there is, and which functions make a step of it.
+"""Models written in YAML: initial values, and the functions of each substep.
 
     simulation_metadata: {num_agents: 1000, num_steps_per_episode: 50}
     state:
       agents:
         people:
           number: ${simulation_metadata.num_agents}
-          properties: {sick: {dtype: bool, value: false}}
-      environment: {cases: {series: true}}
+          properties: {wealth: {dtype: float, value: 1.0}}
+      environment: {total_wealth: {series: true}}
     substeps:
       "0":
-        name: infect
+        name: trade
         active_agents: [people]
         transition:
-          spread: {generator: "my_model:spread", input_variables: {sick: agents/people/sick},
-                   output_variables: [sick]}
+          earn: {generator: "my_model:earn", input_variables: {wealth: agents/people/wealth},
+                 output_variables: [wealth]}
 
-A generator names a function or class in a module that can be imported or stands beside the file:
-loading a model runs that module. Load only what you trust.
+A generator names a function or class in a module that can be imported or is beside the file:
+loading a model runs that module. Load only files that you trust.
 """
 
 from functools import partial
@@ -26,6 +26,7 @@ import torch
 
 from hotloop.errors import ConfigError, nearest
 from hotloop.sim.config_file import Section, read_config
+from hotloop.sim.config_substep import ConfigSubstep, Function
 from hotloop.sim.config_values import (
     FUNCTION_FIELDS,
     make,
@@ -34,11 +35,10 @@ from hotloop.sim.config_values import (
     read_network,
     read_properties,
 )
-from hotloop.sim.configured import ConfiguredSubstep, Function
 from hotloop.sim.model import Model
 
 _SECTIONS = ("simulation_metadata", "state", "substeps")
-# `device`, `calibration` and `num_episodes` are shown in `runner.config`; the executor decides.
+# `device`, `calibration` and `num_episodes` are only shown in `runner.config`.
 _METADATA = (
     "name",
     "description",
@@ -52,9 +52,9 @@ _METADATA = (
 
 
 def load_model(path: str | Path) -> Model:
-    """The model of a YAML file, or of a folder that holds one.
+    """Load the model of a YAML file, or of a folder that holds one.
 
-    Raises: ConfigError for whatever cannot be, with the place in the file.
+    Raises: ConfigError for any error in the file, with its line and place.
     """
     file = read_config(_file_at(Path(path)), _SECTIONS)
     root = Section(file, "", file.data)
@@ -134,9 +134,7 @@ def _paths(state: Section) -> list[str]:
 # --- substeps ----------------------------------------------------------------------------------
 
 
-def _substeps(
-    section: Section, populations: list[str], paths: list[str]
-) -> list[ConfiguredSubstep]:
+def _substeps(section: Section, populations: list[str], paths: list[str]) -> list[ConfigSubstep]:
     if not section.data:
         raise section.error("", "expected at least one substep")
     order = sorted(
@@ -148,7 +146,7 @@ def _substeps(
     return [_substep(section.section(key), populations, paths) for key in order]
 
 
-def _substep(spec: Section, populations: list[str], paths: list[str]) -> ConfiguredSubstep:
+def _substep(spec: Section, populations: list[str], paths: list[str]) -> ConfigSubstep:
     spec.check_keys(
         ("name", "description", "active_agents", "observation", "policy", "transition", "reward"),
         ("transition",),
@@ -167,7 +165,7 @@ def _substep(spec: Section, populations: list[str], paths: list[str]) -> Configu
     twice = next((path for path in targets if targets.count(path) > 1), None)
     if twice is not None:
         raise spec.error("transition", f"{twice!r} is the output of two functions")
-    return ConfiguredSubstep(
+    return ConfigSubstep(
         str(spec.get("name", f"substep_{spec.place.rpartition('.')[2]}")),
         active if isinstance(active, list) else [active],
         read(spec.section("observation")),
@@ -185,7 +183,7 @@ def _functions(
     learnable: dict[str, torch.Tensor],
     written: bool = False,
 ) -> list[Function]:
-    """The functions below `section`, or one level deeper, below the names of populations."""
+    """Read the functions below `section`, or one level deeper, below names of populations."""
     specs: list[tuple[str, Section]] = []
     for name, spec in section.sections():
         specs += list(spec.sections()) if name in populations else [(name, spec)]

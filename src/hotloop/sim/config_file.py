@@ -1,7 +1,7 @@
-"""A YAML file as plain data that knows, for every value, where in the file it stands.
+"""A YAML file as plain data, with the line of every value.
 
-`${a.b.c}` stands for the value at that place, whole or within a string. Keys are strings, whatever
-YAML makes of them.
+`${a.b.c}` is replaced by the value at that place, as a whole or within a string. All keys are
+strings.
 """
 
 import re
@@ -14,7 +14,7 @@ import yaml
 
 from hotloop.errors import ConfigError, nearest
 
-MOST_REPEATED = 100_000  # a few lines of aliases or references can stand for any number of values
+MOST_REPEATED = 100_000  # a few lines of aliases or references can repeat any number of values
 _REFERENCE = re.compile(r"\$\{([^${}]*)\}")
 
 
@@ -32,7 +32,7 @@ class ConfigFile:
     _repeated: int = 0
 
     def repeat(self, place: str) -> None:
-        """One more value stands in another place than where it is written.
+        """Count one more value that an alias or reference repeats.
 
         Raises: ConfigError beyond `MOST_REPEATED`.
         """
@@ -41,11 +41,11 @@ class ConfigFile:
             raise self.error(
                 place,
                 f"aliases (*) and references (${{…}}) stand for more than {MOST_REPEATED:,} "
-                "values: expected fewer; those of what has others within multiply",
+                "values: expected fewer; nested ones multiply",
             )
 
     def error(self, place: str, message: str) -> ConfigError:
-        """An error about a place in the file."""
+        """Make an error about a place in the file."""
         known = place
         while known not in self.lines and "." in known:
             known = known.rpartition(".")[0]
@@ -55,14 +55,14 @@ class ConfigFile:
 
 @dataclass(frozen=True)
 class Section:
-    """One mapping of a file; every access is checked."""
+    """One mapping of a file, with checked access."""
 
     file: ConfigFile
     place: str
     data: Mapping[str, Any]
 
     def error(self, key: str, message: str) -> ConfigError:
-        """An error about a key of this mapping; "" is the mapping itself."""
+        """Make an error about a key of this mapping; "" is the mapping itself."""
         return self.file.error(".".join(filter(None, (self.place, key))), message)
 
     def check_keys(self, known: Collection[str], required: Collection[str] = ()) -> None:
@@ -78,12 +78,12 @@ class Section:
                 raise self.error("", f"the field {key!r} is missing")
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A value; null is as if it were not there."""
+        """Return a value; null counts as missing."""
         value = self.data.get(key)
         return default if value is None else value
 
     def section(self, key: str) -> "Section":
-        """The mapping below a key; empty where there is none.
+        """Return the mapping below a key; empty where there is none.
 
         Raises: ConfigError for a value that is no mapping.
         """
@@ -93,12 +93,12 @@ class Section:
         return Section(self.file, ".".join(filter(None, (self.place, key))), value)
 
     def sections(self) -> Iterator[tuple[str, "Section"]]:
-        """Every key with the mapping below it."""
+        """Iterate over every key with the mapping below it."""
         for key in self.data:
             yield key, self.section(key)
 
     def whole_number(self, key: str, default: int | None = None) -> int | None:
-        """A number of 1 or more.
+        """Return a whole number of 1 or more.
 
         Raises: ConfigError for anything else.
         """
@@ -111,10 +111,10 @@ class Section:
 def read_config(path: Path, sections: Collection[str]) -> ConfigFile:
     """Read a YAML file; nothing in it is run.
 
-    sections: the keys that it may have at the top, told apart before references to them.
+    sections: the keys that it may have at the top, checked before references are resolved.
 
-    Raises: ConfigError for a file that cannot be read, YAML that is none, a key given twice, and
-    references that lead nowhere or round in a circle.
+    Raises: ConfigError for a file that cannot be read, invalid YAML, a key given twice, and
+    references that lead nowhere or form a circle.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -145,7 +145,10 @@ def _plain(
     above: tuple[int, ...],
     seen: set[int],
 ) -> Any:
-    """A node's value, its lines noted on the way. above, seen: the nodes around and before it."""
+    """Convert a node to plain data and note its lines.
+
+    above, seen: the nodes around and before it.
+    """
     file.lines.setdefault(place, node.start_mark.line + 1)
     if id(node) in seen:
         file.repeat(place)
@@ -178,7 +181,7 @@ def _plain(
 def _resolved(
     value: Any, place: str, root: dict[str, Any], file: ConfigFile, following: tuple[str, ...]
 ) -> Any:
-    """`value` with every reference in it replaced.
+    """Replace every reference in `value`.
 
     following: the references that led here.
     """

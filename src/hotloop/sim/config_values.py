@@ -1,4 +1,4 @@
-"""The values of a model file: columns, constants, networks, and what its generators make."""
+"""The values of a model file: columns, constants, networks, and results of its generators."""
 
 import inspect
 from collections.abc import Callable
@@ -44,7 +44,7 @@ _NETWORKS = ("static", "periodic", "random")
 
 
 def read_properties(section: Section, *, of_agents: bool = True) -> dict[str, Any]:
-    """The initialiser of every value below a section.
+    """Read the initialiser of every value below a section.
 
     Raises: ConfigError.
     """
@@ -72,7 +72,7 @@ def _property(spec: Section, of_agents: bool) -> Any:
 
 
 def _value(spec: Section, of_agents: bool = False) -> Any:
-    """A constant: as it is for each agent, else broadcast to `shape`."""
+    """Read a constant: as it is for each agent, else broadcast to `shape`."""
     value, shape = spec.get("value"), spec.get("shape")
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
@@ -93,7 +93,7 @@ def _dtype(spec: Section) -> torch.dtype | None:
 
 
 def network_sections(state: Section) -> list[tuple[str, Section]]:
-    """Networks by name, at the top or one level below, as in `agent_agent`."""
+    """List the networks by name, at the top or one level below, as in `agent_agent`."""
     found = []
     for name, spec in state.section("network").sections():
         alone = "type" in spec.data or "generator" in spec.data
@@ -102,7 +102,7 @@ def network_sections(state: Section) -> list[tuple[str, Section]]:
 
 
 def read_network(spec: Section) -> Any:
-    """A network of the population's edges, of random contacts, or what a generator makes.
+    """Read a network: of the population's edges, of random contacts, or from a generator.
 
     Raises: ConfigError.
     """
@@ -128,7 +128,7 @@ def read_network(spec: Section) -> Any:
 
 
 def read_arguments(section: Section) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Constants, and parameters to be learned, by name.
+    """Read constants, and parameters to be learned, by name.
 
     Raises: ConfigError.
     """
@@ -153,9 +153,9 @@ def read_arguments(section: Section) -> tuple[dict[str, Any], dict[str, torch.Te
 
 
 def make(spec: Section, *, positional: int, extra: Any = ()) -> Callable[..., Any]:
-    """What a generator makes: a function with its arguments, or an instance of a class.
+    """Make what a generator names: a function with its arguments, or an instance of a class.
 
-    positional: how many arguments it will be handed besides; extra: names of further ones.
+    positional: arguments that it gets besides; extra: names of further ones.
 
     Raises: ConfigError for a generator that does not exist or does not take these arguments.
     """

@@ -1,9 +1,9 @@
-"""Random numbers by counter: a draw belongs to (seed, step, stream, agent), not to an order.
+"""Counter-based random numbers: a draw is a function of (seed, step, stream, agent).
 
 So batches, active sets, threads, shards and ensembles change no draw. A number is the output of
 SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014)
-at a place of its sequence: state + (agent + 1) * GOLDEN, mixed. Each (seed, step, stream) has a
-starting state of its own. Kernels, NumPy and torch (CPU and CUDA) compute the same 32 bits.
+for the state + (agent + 1) * GOLDEN. Each (seed, step, stream) has a starting state of its own.
+Kernels, NumPy and torch (CPU and CUDA) compute the same 32 bits.
 """
 
 from typing import Any
@@ -16,8 +16,8 @@ from hotloop.sim.threads import in_parts
 
 GOLDEN = 0x9E3779B97F4A7C15
 _MIX_1, _MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-# Streams: one for each kind of decision, so that none of them shares a draw with another. Models
-# number theirs from 0 and leave out these two.
+# Streams: one for each kind of decision, so that no two share a draw. Models number theirs from 0
+# and skip these two.
 CONTACTS, INITIAL = 2, 3
 UNIT = 2.0**-32
 
@@ -28,7 +28,7 @@ _S30, _S27, _S31, _S32 = _U(30), _U(27), _U(31), _U(32)
 
 @njit(uint64(uint64), inline="always", cache=True)
 def mix64(z: Any) -> Any:
-    """The finaliser of SplitMix64, a bijection of 64 bits."""
+    """Apply the finaliser of SplitMix64, a bijection of 64 bits."""
     z = (z ^ (z >> _S30)) * _M1
     z = (z ^ (z >> _S27)) * _M2
     return z ^ (z >> _S31)
@@ -36,18 +36,18 @@ def mix64(z: Any) -> Any:
 
 @njit(uint64(uint64, uint64, uint64), cache=True)
 def stream_key(seed: Any, step: Any, stream: Any) -> Any:
-    """Where the draws of one step and stream begin."""
+    """Compute the starting state of one step and stream."""
     return mix64((mix64(seed) + _GOLDEN * (step + _U(1))) ^ mix64(stream + _U(1)))
 
 
 @njit(uint64(uint64, uint64), inline="always", cache=True)
 def bits(key: Any, agent: Any) -> Any:
-    """The 32 random bits of one agent, in a uint64."""
+    """Compute the 32 random bits of one agent, in a uint64."""
     return mix64(key + _GOLDEN * (agent + _U(1))) >> _S32
 
 
 def uniform_numpy(seed: int, step: int, stream: int, agents: np.ndarray | int) -> np.ndarray:
-    """Uniform draws in [0, 1), float64, one for each of `agents` (ids, or how many)."""
+    """Draw uniformly from [0, 1), float64, once for each of `agents` (ids, or how many)."""
     ids = np.arange(agents) if isinstance(agents, int) else np.asarray(agents)
     key = _U(stream_key(_U(seed % 2**64), _U(step), _U(stream)))
     with np.errstate(over="ignore"):
@@ -62,8 +62,8 @@ def uniform_numpy(seed: int, step: int, stream: int, agents: np.ndarray | int) -
 @njit(void(uint64[::1], uint64, uint64, int64, int64, float64[:, ::1]), cache=True, nogil=True)
 def _fill(seeds: Any, step: Any, stream: Any, begin: Any, end: Any, out: Any) -> None:
     for row in range(len(seeds)):
-        # `bits` of one agent after the other: with a sum in place of the product, and integers
-        # with a sign, the compiler finds vector instructions, which take 0.4 of the time.
+        # `bits` of consecutive agents: with a sum instead of the product, and signed integers,
+        # the compiler finds vector instructions, which take 0.4 of the time.
         z = stream_key(seeds[row], step, stream) + _GOLDEN * _U(begin)
         for agent in range(_U(begin), _U(end)):
             z += _GOLDEN
@@ -81,14 +81,14 @@ def _fill_some(seeds: Any, step: Any, stream: Any, ids: Any, out: Any) -> None:
 def uniform(
     seed: torch.Tensor, step: torch.Tensor | int, stream: int, agents: torch.Tensor | int
 ) -> torch.Tensor:
-    """Uniform draws in [0, 1) as tensors, with the same bits as the kernels'.
+    """Draw uniformly from [0, 1) as tensors, with the same bits as in kernels.
 
     seed: int64, () or (R,), on the device where the draws are wanted.
-    step: an int, or an int64 tensor (), so that a captured graph can count by itself.
+    step: an int, or an int64 tensor (), which a captured graph can count on the device.
     agents: ids int64 (n,), or how many.
 
-    Returns: float64 (n,), or (R, n) for R seeds. On a CPU compiled: 1 ms for a million draws, of
-    which torch's operations take 150, on torch's threads where there are millions.
+    Returns: float64 (n,), or (R, n) for R seeds. Compiled on a CPU: a million draws take 1 ms,
+    against 150 ms in torch's operations; millions are shared between torch's threads.
     """
     if seed.device.type != "cpu":
         return uniform_by_operations(seed, step, stream, agents)
@@ -107,10 +107,10 @@ def uniform(
 def uniform_by_operations(
     seed: torch.Tensor, step: torch.Tensor | int, stream: int, agents: torch.Tensor | int
 ) -> torch.Tensor:
-    """`uniform` in torch's operations alone, for devices without these kernels."""
+    """Draw as `uniform` does in torch's operations alone, for devices without these kernels."""
     if isinstance(agents, int):
         agents = torch.arange(agents, device=seed.device)
-    if isinstance(step, int):  # written there by a kernel: a copy from the host would wait
+    if isinstance(step, int):  # filled by a kernel: a copy from the host would synchronise
         step = torch.full((), step, dtype=torch.int64, device=seed.device)
     start = _mix(seed) + (step + 1) * _signed(GOLDEN)
     key = _mix(start ^ int(_signed_mix(stream + 1)))

@@ -1,9 +1,9 @@
 """Batches of an ensemble on Ray actors, on any node of a cluster.
 
-The population travels once: it lies in the object store, and each node's actors read it there
-without a copy. An actor asks for real cores and memory, so that the scheduler spreads them over
-the nodes; it keeps its runner from batch to batch. A batch follows from its seeds alone: one that
-was lost with a worker or a node runs again on another.
+The population is sent once: it is in the object store, and each node's actors read it there without
+a copy. An actor requests real cores and memory, so that the scheduler spreads the actors over the
+nodes; it keeps its runner from batch to batch. A batch depends on its seeds alone: one that was
+lost with a worker or a node runs again on another.
 """
 
 import logging
@@ -19,72 +19,72 @@ import ray
 import torch
 from ray.exceptions import RayError, RayTaskError
 
-from hotloop.envs.ray_crew import actor_options, capacity, death, start_ray
+from hotloop.envs.ray.cluster import actor_options, capacity, start_ray
+from hotloop.envs.ray.failures import death
 from hotloop.errors import ConfigError, SettingError, WorkerError
 from hotloop.populations.data import PopulationData
-from hotloop.sim.ensemble import (
+from hotloop.sim.ensemble_batches import (
     Array,
-    Batches,
+    BatchedRuns,
+    BatchSpec,
     EnsembleRuns,
-    Plan,
     Progress,
-    RayPlacement,
+    batch_rows,
     even_batch,
     fitting_batch,
     needed_bytes,
-    parts,
-    sized,
-    take,
 )
 from hotloop.sim.executor import LoadPopulation
+from hotloop.sim.ray_placement import RayPlacement
 
 _LOG = logging.getLogger("hotloop")
-_RAY: Any = ray  # whose questions about the cluster carry no types
-# An actor asks for a round number of bytes more: the interpreter and torch take it.
+_RAY: Any = ray  # without annotations for what it says about the cluster
+# Requested by an actor beside the batch: memory of the interpreter and torch.
 PROCESS_BYTES = 300_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class _Shipped:
-    """A population as it travels: arrays, which the object store shares."""
+    """A population for sending: arrays, which the object store shares."""
 
     name: str
     columns: Mapping[str, Array]
     edges: Array | None
-    stages: Array | None
     periods: tuple[Array, ...]
 
     @classmethod
     def of(cls, data: PopulationData) -> "_Shipped":
-        return cls(data.name, dict(data.columns), data.edges, data.stages, data.periods)
+        return cls(data.name, dict(data.columns), data.edges, data.periods)
 
     def unpacked(self) -> PopulationData:
-        return PopulationData(self.name, self.columns, self.edges, self.stages, self.periods)
+        return PopulationData(self.name, self.columns, self.edges, self.periods)
 
 
 class _Actor:
-    """The worker's end: one runner, made with the first batch."""
+    """A worker: one runner, made with the first batch."""
 
     def __init__(self, pickled: bytes, shipped: _Shipped | None) -> None:
         self._pickled, self._shipped = pickled, shipped
-        self._batches: Batches | None = None
+        self._batches: BatchedRuns | None = None
 
-    def place(self) -> None:
-        """Answers once the actor has its place."""
+    def placed(self) -> None:
+        """Answer once the actor is placed on a node."""
 
     def run(self, seeds: list[int]) -> dict[str, Array]:
-        """The series of these replicates."""
+        """Run these replicates; returns their series."""
         if self._batches is None:
-            plan: Plan = cloudpickle.loads(self._pickled)
-            torch.set_num_threads(plan.options["threads"])
+            spec: BatchSpec = cloudpickle.loads(self._pickled)
+            torch.set_num_threads(spec.options["threads"])
             shipped = self._shipped
             loader = None if shipped is None else LoadPopulation(shipped.unpacked())
-            self._batches = Batches(plan, loader)
-        return self._batches.run(seeds)
+            self._batches = BatchedRuns(
+                spec.runner(loader), seeds, series=spec.series, num_steps=spec.num_steps
+            )
+        return self._batches.run_batch(seeds)
 
 
 def run_on_ray(
-    plan: Plan,
+    spec: BatchSpec,
     loader: LoadPopulation | None,
     runs: EnsembleRuns,
     size: int | None,
@@ -94,7 +94,7 @@ def run_on_ray(
     """Fill the series of `runs`; see `run_ensemble`."""
     if not ray.is_initialized():
         start_ray(placement.address)
-    plan = replace(plan, options=_options(plan.options, placement))
+    spec = replace(spec, options=_options(spec.options, placement))
     asked = actor_options(
         placement.num_cpus, {**placement.ray_options, "num_gpus": placement.num_gpus}
     )
@@ -102,12 +102,12 @@ def run_on_ray(
     if size is None:
         slots = placement.num_workers or max(1, _room(asked))
         fitting = total
-        if not placement.num_gpus:  # how much a card has, only its node knows
-            fitting = fitting_batch(plan, loader, _memory_each(asked))
+        if not placement.num_gpus:  # only its node knows how much memory a card has
+            fitting = fitting_batch(spec, loader, _memory_each(asked))
         size = even_batch(total, fitting, at_once=slots)
-    plan = sized(plan, size)
+    spec = spec.of_size(size)
     if not placement.num_gpus:
-        asked.setdefault("memory", needed_bytes(plan, loader, size) + PROCESS_BYTES)
+        asked.setdefault("memory", needed_bytes(spec, loader, size) + PROCESS_BYTES)
     workers = min(placement.num_workers or _room(asked), -(-total // size))
     if workers < 1:
         raise SettingError(
@@ -116,34 +116,34 @@ def run_on_ray(
             f"{dict(asked.get('resources') or {})}; the cluster has "
             f"{_RAY.cluster_resources()}. Ask for less, or make batches smaller (batch={size})"
         )
-    _Crew(plan, loader, asked, placement, runs, on_progress).work(workers)
+    _Workers(spec, loader, asked, placement, runs, on_progress).work(workers)
     return EnsembleRuns(runs.series, runs.seeds, size)
 
 
-class _Crew:
-    """The actors of one ensemble as the driver sees them; it lives as long as `work`."""
+class _Workers:
+    """The actors of one ensemble, seen from the driver; they live as long as `work`."""
 
     def __init__(
         self,
-        plan: Plan,
+        spec: BatchSpec,
         loader: LoadPopulation | None,
         options: Mapping[str, Any],
         placement: RayPlacement,
         runs: EnsembleRuns,
         on_progress: Progress | None,
     ) -> None:
-        self._plan = ray.put(_pickled(plan))
+        self._spec = ray.put(_pickled(spec))
         self._population = None if loader is None else ray.put(_Shipped.of(loader.data))
         self._make: Any = ray.remote(**options)(_Actor)
         self._placement, self._runs, self._on_progress = placement, runs, on_progress
-        self._left = deque(parts(len(runs.seeds), plan.size))
+        self._left = deque(batch_rows(len(runs.seeds), spec.size))
         self._done = self._restarts = 0
         self._actors: set[Any] = set()
-        # What is under way: who does it, and the rows of a batch; None while it looks for a place.
+        # What is running: the actor, and the rows of its batch; None until the actor is placed.
         self._under_way: dict[Any, tuple[Any, slice | None]] = {}
 
     def work(self, workers: int) -> None:
-        """Run all batches; the actors are gone afterwards, whatever happens."""
+        """Run all batches; the actors are killed afterwards in any case."""
         try:
             for _ in range(workers):
                 self._start()
@@ -157,29 +157,29 @@ class _Crew:
             total = len(self._runs.seeds)
             while self._done < total:
                 (ref,), _ = ray.wait(list(self._under_way))
-                self._hear(ref)
+                self._finish(ref)
         finally:
             for actor in self._actors:
                 ray.kill(actor)
             self._under_way.clear()
 
     def _start(self) -> None:
-        actor = self._make.remote(self._plan, self._population)
+        actor = self._make.remote(self._spec, self._population)
         self._actors.add(actor)
-        self._under_way[actor.place.remote()] = (actor, None)
+        self._under_way[actor.placed.remote()] = (actor, None)
 
-    def _hear(self, ref: Any) -> None:
-        """Take what came, and give its worker the next batch."""
+    def _finish(self, ref: Any) -> None:
+        """Take the result of a call, and give its worker the next batch."""
         actor, rows = self._under_way.pop(ref)
         try:
-            counted = ray.get(ref)
+            series = ray.get(ref)
         except RayTaskError as error:
-            raise _cause(error, rows) from None  # the model's own: it would come again
+            raise _cause(error, rows) from None  # the model's own: it would occur again
         except RayError as error:
             self._replace(actor, rows, error)
             return
         if rows is not None:
-            self._done += take(self._runs, rows, counted)
+            self._done += self._runs.write(rows, series)
             if self._on_progress is not None:
                 self._on_progress(self._done, len(self._runs.seeds))
         if self._left:
@@ -189,7 +189,7 @@ class _Crew:
 
     def _replace(self, actor: Any, rows: slice | None, error: RayError) -> None:
         self._actors.discard(actor)
-        ray.kill(actor)  # it may be alive, and only its answer lost
+        ray.kill(actor)  # it may be alive, with only its answer lost
         limit, why = self._placement.restarts, death(error)
         what = "a worker" if rows is None else f"the worker of replicates {_named(rows)}"
         if self._restarts >= limit:
@@ -205,7 +205,7 @@ class _Crew:
 
 
 def _options(given: Mapping[str, Any], placement: RayPlacement) -> dict[str, Any]:
-    """The executor's settings with what an actor has been given; alike on all nodes."""
+    """Complete the executor's settings with the resources of an actor; the same on all nodes."""
     kind = "cuda" if placement.num_gpus else "cpu"
     wanted = given.get("device", "auto")
     if wanted != "auto" and torch.device(wanted).type != kind:
@@ -222,7 +222,7 @@ def _room(asked: Mapping[str, Any]) -> int:
 
 
 def _memory_each(asked: Mapping[str, Any]) -> float:
-    """Bytes that a worker may take where nodes are full of them; the least of all nodes."""
+    """Estimate the bytes for a worker where nodes are full of workers; the least of all nodes."""
     each = [np.inf]
     for node in _RAY.nodes():
         has = node["Resources"] if node["Alive"] else {}
@@ -232,12 +232,12 @@ def _memory_each(asked: Mapping[str, Any]) -> float:
     return float(min(each)) if len(each) > 1 else float(PROCESS_BYTES)
 
 
-def _pickled(plan: Plan) -> bytes:
+def _pickled(spec: BatchSpec) -> bytes:
     try:
-        return cloudpickle.dumps(plan, protocol=5)  # type: ignore[no-any-return]
+        return cloudpickle.dumps(spec, protocol=5)  # type: ignore[no-any-return]
     except Exception as error:
         raise ConfigError(
-            f"model {plan.model.name!r}: expected one that can be sent to another machine, got one "
+            f"model {spec.model.name!r}: expected one that can be sent to another machine, got one "
             f"that cannot be pickled: {error}; let its substeps hold numbers and arrays, not "
             "files, locks or devices"
         ) from error

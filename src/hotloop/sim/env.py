@@ -1,7 +1,7 @@
-"""A simulation as Gymnasium envs: a policy sets what can be set, and sees what becomes of it.
+"""A simulation as Gymnasium envs: a policy sets controls of the model, and observes its state.
 
-One env is one replicate. All of them are stepped in one batch, by one runner, for as long as they
-are at the same step of their episodes; an env that is reset alone goes on in a batch of its own.
+One env is one replicate. All of them are stepped in one batch, by one runner, as long as they are
+at the same step of their episodes; an env that is reset alone continues in a batch of its own.
 """
 
 from abc import ABC, abstractmethod
@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hotloop.envs.actions import ActionCheck
+from hotloop.envs.arguments import as_autoreset_mode, as_seeds, reset_rows
 from hotloop.envs.infos import merge_infos
-from hotloop.envs.vector import as_autoreset_mode, as_seeds, envs_to_reset
 from hotloop.errors import SettingError, ShapeError, StateError
 from hotloop.sim.env_batches import Batch, Batches, Flags, Rows
 from hotloop.sim.executor import Executor, LoadPopulation, ModelSource, resolve_model
@@ -32,19 +32,19 @@ from hotloop.sim.state import State
 Array = NDArray[Any]
 Step = tuple[Array, NDArray[np.float64], Flags, Flags, dict[str, Any]]
 
-# Seeds that later episodes draw; every one of them can be given to `reset` again.
+# The seeds of later episodes are drawn from 0 to this; any of them can be given to `reset`.
 _SEEDS = 2**31
 
 
 class Task(ABC):
-    """What makes a model an env: what an action sets, what is seen, and what that is worth.
+    """What makes a model an env: the controls of an action, the observation, and the reward.
 
-    Tensors have one row for each of R envs. A row follows from the same row of the state and of
-    the actions only, by sums of whole numbers or row by row: then an env goes the same way,
-    whatever envs stand beside it.
+    Tensors have one row for each of R envs. A row must depend on the same row of the state and of
+    the actions only, by sums of whole numbers or row by row: then an env does the same in any
+    batch.
 
     observation_space: a Box. action_space: of fixed shape, such as Discrete, MultiDiscrete or Box.
-    steps_per_action: steps of the model until the next action is asked for.
+    steps_per_action: steps of the model for one action.
     """
 
     observation_space: spaces.Box
@@ -53,15 +53,15 @@ class Task(ABC):
 
     @abstractmethod
     def controls(self, actions: Array) -> Mapping[str, Tensor]:
-        """What R actions set: values (R, ...) by the path of what substeps only read."""
+        """Return the values that R actions set, (R, ...), by path; substeps only read these."""
 
     @abstractmethod
     def observation(self, state: State) -> Tensor:
-        """What is seen of a state, (R, ...) as the observation space says; also before step 0."""
+        """Observe a state, (R, ...) in the observation space; also before step 0."""
 
     @abstractmethod
     def reward(self, state: State, actions: Array, first_step: int) -> Tensor:
-        """What steps first_step to state.step - 1 under these actions were worth, (R,)."""
+        """Compute the reward (R,) of steps first_step to state.step - 1 under these actions."""
 
 
 class SimulationVectorEnv(VectorEnv[Array, Array, Array]):
@@ -76,7 +76,7 @@ class SimulationVectorEnv(VectorEnv[Array, Array, Array]):
     from the env's own generator, and `episode_seeds` says which. `options={"reset_mask": mask}`
     resets some envs.
 
-    Raises: SettingError for spaces or numbers that cannot be; what an `Executor` raises.
+    Raises: SettingError for spaces or numbers out of range; what an `Executor` raises.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class SimulationVectorEnv(VectorEnv[Array, Array, Array]):
             "precision": precision,
         }
         self._batches = Batches(self.num_envs, self._runner)
-        # Batches that come later share the networks, which may have taken long to build.
+        # Later batches share the networks, which may take long to build.
         networks = dict(self._batches.runner.state.networks)
         self._model = replace(self._model, networks=networks)
         self._generators: list[np.random.Generator | None] = [None] * self.num_envs
@@ -152,11 +152,12 @@ class SimulationVectorEnv(VectorEnv[Array, Array, Array]):
         """Start an episode in every env, or where `options["reset_mask"]` says.
 
         An int seeds env i with `seed + i`, a sequence gives each its own, None draws.
-        Raises: SettingError for a mask that cannot be; StateError for one in the first reset;
-        ValueError for a sequence of another length.
+        Raises: StateError for a mask in the first reset; TypeError, ValueError for a mask or a
+        sequence that does not fit.
         """
         self._refuse_closed()
-        envs = envs_to_reset(options, self.num_envs, "simulation env")
+        rows = reset_rows(options, self.num_envs)
+        envs = np.arange(self.num_envs) if rows is None else rows
         seeds = as_seeds(seed, self.num_envs)
         if not self._is_started and len(envs) < self.num_envs:
             raise StateError(
@@ -173,9 +174,9 @@ class SimulationVectorEnv(VectorEnv[Array, Array, Array]):
         return self._obs.copy(), {}
 
     def step(self, actions: Array) -> Step:
-        """One action in every env, held for `task.steps_per_action` steps of the model.
+        """Do one action in every env, held for `task.steps_per_action` steps of the model.
 
-        Raises: ShapeError for actions that do not fit; StateError where a reset has to come first.
+        Raises: ShapeError for actions that do not fit; StateError where a reset is needed first.
         """
         self._refuse_closed()
         if not self._is_started:
@@ -210,11 +211,11 @@ class SimulationVectorEnv(VectorEnv[Array, Array, Array]):
         return self._obs.copy(), reward, np.zeros(self.num_envs, np.bool_), truncated, infos
 
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002  # Gymnasium's signature
-        """End what the runners run."""
+        """Close the runners."""
         self._batches.close()
 
     def get_state(self) -> dict[str, Any]:
-        """A copy of all that steps and resets change, for `set_state`."""
+        """Copy all that steps and resets change, for `set_state`."""
         return {
             "batches": self._batches.get_state(),
             "generators": [rng and rng.bit_generator.state for rng in self._generators],
@@ -224,7 +225,7 @@ class SimulationVectorEnv(VectorEnv[Array, Array, Array]):
         }
 
     def set_state(self, saved: Mapping[str, Any]) -> None:
-        """Put back what `get_state` returned, as often as wanted."""
+        """Restore what `get_state` returned, as often as wanted."""
         self._batches.set_state(saved["batches"])
         for env, state in enumerate(saved["generators"]):
             rng = None if state is None else np.random.default_rng()
@@ -234,7 +235,7 @@ class SimulationVectorEnv(VectorEnv[Array, Array, Array]):
         self._seeds, self._obs = saved["seeds"].copy(), saved["obs"].copy()
         self._is_started = saved["is_started"]
 
-    # --- what is under it ----------------------------------------------------------------------
+    # --- batches ----------------------------------------------------------------------
 
     def _runner(self, replicates: int) -> Runner:
         executor = Executor(
@@ -252,7 +253,7 @@ class SimulationVectorEnv(VectorEnv[Array, Array, Array]):
             self._look(batch)
 
     def _advance(self, batch: Batch, actions: Array) -> Array:
-        """One action of a batch; returns the rewards of the envs kept there."""
+        """Do one action in a batch; returns the rewards of the envs that are stepped there."""
         runner, own = batch.runner, actions[batch.rows]
         first = runner.state.step
         for path, value in self.task.controls(own).items():
@@ -280,7 +281,7 @@ class SimulationVectorEnv(VectorEnv[Array, Array, Array]):
 
 
 class SimulationEnv(gymnasium.Env[Array, Any]):
-    """One simulation as a plain env: a `SimulationVectorEnv` of one, for what takes only these.
+    """One simulation as a plain env: a `SimulationVectorEnv` of one env.
 
     Arguments as there. Raises: as there.
     """
@@ -295,24 +296,24 @@ class SimulationEnv(gymnasium.Env[Array, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
-        """Start an episode from this seed, or from one that is drawn."""
+        """Start an episode from this seed, or from a drawn one."""
         super().reset(seed=seed, options=options)
         drawn = draw_seed(self.np_random) if seed is None else seed
         obs, infos = self.envs.reset(seed=[drawn])
         return obs[0], infos
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        """One action, held for `task.steps_per_action` steps of the model."""
+        """Do one action, held for `task.steps_per_action` steps of the model."""
         obs, reward, terminated, truncated, infos = self.envs.step(np.asarray(action)[None])
         return obs[0], float(reward[0]), bool(terminated[0]), bool(truncated[0]), infos
 
     def close(self) -> None:
-        """End what the runner runs."""
+        """Close the runner."""
         self.envs.close()
 
 
 def draw_seed(rng: np.random.Generator) -> int:
-    """The seed of an episode for which none was given."""
+    """Draw the seed of an episode for which none was given."""
     return int(rng.integers(_SEEDS))
 
 

@@ -1,4 +1,4 @@
-"""Which runner steps which env: all in one, until some are reset while others go on."""
+"""Which runner steps which env: all in one, until some are reset while others continue."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class Batch:
 
     runner: Runner
     rows: Rows  # the env of each replicate
-    kept: Flags  # replicates whose env has not gone on in another batch
+    kept: Flags  # replicates whose env does not continue in another batch
 
     @property
     def envs(self) -> Rows:
@@ -35,7 +35,7 @@ class Batch:
 class Batches:
     """The batches of a vector env; the first has a replicate for every env.
 
-    make: makes a runner of so many replicates, at its first state.
+    make: makes a runner with a number of replicates, at its first state.
     """
 
     def __init__(self, num_envs: int, make: Callable[[int], Runner]) -> None:
@@ -47,16 +47,16 @@ class Batches:
 
     @property
     def runner(self) -> Runner:
-        """The first batch's."""
+        """The runner of the first batch."""
         return self._batches[0].runner
 
     def begin(self, envs: Rows, seeds: Rows) -> list[Batch]:
         """Start the episodes of these envs; returns the batches that they are in.
 
-        seeds: of every env, (num_envs,). Envs that leave others behind go on in a batch of their
-        own; what becomes of their replicates there, nobody looks at.
+        seeds: of every env, (num_envs,). Envs that are reset without the others of their batch
+        continue in a batch of their own; their replicates in the old one are not read any more.
         """
-        if len(envs) == self.num_envs:  # together again
+        if len(envs) == self.num_envs:  # all in the first batch again
             for batch in self._batches[1:]:
                 batch.runner.close()
             self._batches[1:] = []
@@ -78,11 +78,11 @@ class Batches:
         return begun
 
     def get_state(self) -> list[Any]:
-        """A copy of all that steps and resets change, for `set_state`."""
+        """Copy all that steps and resets change, for `set_state`."""
         return [(batch, batch.kept.copy(), batch.runner.get_state()) for batch in self._batches]
 
     def set_state(self, saved: list[tuple[Batch, Flags, Mapping[str, Any]]]) -> None:
-        """Put back what `get_state` returned, as often as wanted."""
+        """Restore what `get_state` returned, as often as wanted."""
         self._batches = []
         for batch, kept, runner in saved:
             batch.kept = kept.copy()
@@ -90,7 +90,7 @@ class Batches:
             self._batches.append(batch)
 
     def close(self) -> None:
-        """End what the runners run."""
+        """Close the runners."""
         for batch in self._batches:
             batch.runner.close()
 

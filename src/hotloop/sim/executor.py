@@ -14,18 +14,19 @@ from hotloop.sim.model import Model
 from hotloop.sim.record import Record
 from hotloop.sim.runner import Runner
 from hotloop.sim.settings import Settings, find_device
+from hotloop.sim.spec import ModelSpec
 
-ModelSource = Model | ModuleType | str | Path
-"""A model; a module with `MODEL` or `model()`; a YAML file, or a folder that holds one."""
+ModelSource = Model | ModelSpec | ModuleType | str | Path
+"""A model or its spec; a module with `MODEL` or `model()`; a YAML file, or a folder with one."""
 
 
 class LoadPopulation:
-    """A population, read when it is first needed: whatever `hotloop.populations.load` takes.
+    """A population, loaded when it is first needed, from any source that `populations.load` takes.
 
     region: a name ("astoria"), a number of agents, a package, a folder, or the data itself.
     seed: for what is drawn. both_ways: whether each row of the network stands for a contact in
     both directions. periods: whether a folder's networks take turns. draw_network: whether one is
-    drawn for a population without. See there.
+    drawn for a population without one. See `hotloop.populations.load`.
     """
 
     def __init__(
@@ -91,8 +92,8 @@ class Executor:
     record: what the trajectory keeps; by default the environment only.
     The others: see `Settings`.
 
-    Raises: ConfigError for a model that cannot be, DeviceError for a device that is not there,
-    SettingError for a setting that cannot be.
+    Raises: ConfigError for an inconsistent model, DeviceError for a device that this machine does
+    not have, SettingError for a setting out of range.
     """
 
     def __init__(
@@ -138,12 +139,12 @@ class Executor:
         )
 
     def init(self) -> Runner:
-        """The runner at its first state."""
+        """Return the runner at its first state."""
         self.runner.init()
         return self.runner
 
     def execute(self) -> Runner:
-        """The runner after a whole episode from its first state."""
+        """Run a whole episode from the first state; returns the runner."""
         runner = self.init()
         runner.step(runner.num_steps)
         return runner
@@ -159,9 +160,9 @@ def create(
     parameters: Mapping[str, Tensor] | None = None,
     **settings: Any,
 ) -> Runner:
-    """A runner at its first state, in one call: `create(covid, astoria, device="cpu")`.
+    """Make a runner at its first state, in one call: `create(model, population, device="cpu")`.
 
-    population: whatever `Executor` takes as data_loader. parameters: by path, to be set at once.
+    population: as data_loader of `Executor`. parameters: by path, set before the first step.
     settings: the other arguments of `Executor`.
 
     Raises: as `Executor`, `Runner.init` and `Runner.set_parameters`.
@@ -173,7 +174,7 @@ def create(
 
 
 def resolve_model(source: ModelSource) -> Model:
-    """The model that a source stands for.
+    """Find the model of a source.
 
     Raises: ConfigError for a source that holds none.
     """
@@ -181,7 +182,11 @@ def resolve_model(source: ModelSource) -> Model:
         return source
     if isinstance(source, str | Path):
         return load_model(source)
+    if isinstance(source, ModelSpec):
+        return source.model()
     found = getattr(source, "MODEL", None) or getattr(source, "model", None)
+    if isinstance(found, ModelSpec):
+        return found.model()
     made = found() if callable(found) else found
     if not isinstance(made, Model):
         name = getattr(source, "__name__", type(source).__qualname__)

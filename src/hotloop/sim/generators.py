@@ -1,4 +1,4 @@
-"""From "module:Name" in a model file to the function or class of that name."""
+"""Find the function or class that a model file names as "module:Name"."""
 
 import importlib
 import importlib.util
@@ -12,7 +12,7 @@ from hotloop.sim.config_file import Section
 
 
 def find_generator(spec: Section) -> Callable[..., Any]:
-    """What the field `generator` of a section names.
+    """Find what the field `generator` of a section names.
 
     Raises: ConfigError for a module or a name that does not exist.
     """
@@ -29,7 +29,7 @@ def find_generator(spec: Section) -> Callable[..., Any]:
 
 
 def _module(spec: Section, name: str) -> ModuleType:
-    """A module beside the model file, else one that can be imported."""
+    """Import a module beside the model file, else one from Python's path."""
     beside = spec.file.path.parent / f"{name.replace('.', '/')}.py"
     if beside.is_file():
         # Under a name of its own, so that two models may each have a `substeps.py`.

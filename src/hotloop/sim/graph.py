@@ -1,7 +1,7 @@
 """One step of a model's substeps as a CUDA graph: launched as a whole, without Python.
 
-A graph repeats addresses, so a captured step ends where it began: every value is brought home. It
-repeats numbers too, so the step is counted on the device and draws are keyed by that count.
+A graph repeats addresses, so at the end of a captured step every value is in its home tensor again.
+It repeats numbers too, so the step is counted on the device, and draws are keyed by that count.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ import torch
 from hotloop.errors import SubstepError
 from hotloop.sim.state import State
 
-# Runs before the capture: libraries take their workspaces in the first ones.
+# Runs before the capture: libraries allocate their workspaces in the first ones.
 WARM_UP_STEPS = 2
 
 
@@ -29,9 +29,9 @@ Capture = Callable[[Callable[[], None], Callable[[], None]], Replayable]
 
 
 class CapturedSteps:
-    """A program made of the substeps: a step is captured once and replayed from then on.
+    """A program made of the substeps: a step is captured once and then replayed.
 
-    run_substeps: runs every substep of one step on `state`, and nothing beside them.
+    run_substeps: runs every substep of one step on `state`, and nothing else.
     capture: runs a step and returns what repeats it; a CUDA graph if not given.
 
     Raises: SubstepError at the first step, for substeps that read `state.step`.
@@ -45,33 +45,33 @@ class CapturedSteps:
         self._state, self._run_substeps = state, run_substeps
         self._capture = capture or partial(cuda_capture, state.device)
         self._graph: Replayable | None = None
-        self._places: list[int] = []  # addresses that the graph reads and writes
+        self._captured_addresses: list[int] = []  # which the graph reads and writes
         self._captures = 0
 
     def advance(self, first_step: int, steps: int) -> None:
         """Launch the graph `steps` times; the step is counted on the device."""
-        del first_step  # the state's step_index, which the graph goes on from
+        del first_step  # the state's step_index, from which the graph continues
         if self._graph is None:
             self._graph = self._captured()
-            self._places = self._addresses()
+            self._captured_addresses = self._addresses()
         for _ in range(steps):
             self._graph.replay()
 
     def columns_changed(self) -> None:
-        """Capture anew where a column has another place; other numbers in it are read anew."""
-        if self._graph is not None and self._places != self._addresses():
+        """Capture again where a column has another address; other values are read anyway."""
+        if self._graph is not None and self._captured_addresses != self._addresses():
             self._graph = None
 
     def counters(self) -> dict[str, float]:
-        """How often the graph was captured."""
+        """Return how often the graph was captured."""
         return {"captures": float(self._captures)}
 
     def close(self) -> None:
-        """Let go of the graph's memory."""
+        """Free the graph's memory."""
         self._graph = None
 
     def forget(self) -> None:
-        """Capture anew at the next step: a tensor that the graph reads was exchanged."""
+        """Capture again at the next step: a tensor that the graph reads was exchanged."""
         self._graph = None
 
     def _captured(self) -> Replayable:
@@ -89,7 +89,7 @@ class CapturedSteps:
         self._state.step_index.add_(1)
 
     def _uncounted(self) -> None:
-        """A step that may be done again and again: counted, it would leave the episode."""
+        """Do a step without counting it, as for warming up: counted, it could leave the episode."""
         self._run_substeps()
         self._state.settle()
 
@@ -100,7 +100,7 @@ class CapturedSteps:
 def cuda_capture(
     device: torch.device, body: Callable[[], None], warm_up: Callable[[], None]
 ) -> Replayable:
-    """Warm up on a side stream, then capture. What both have changed is the caller's to undo.
+    """Warm up on a side stream, then capture; the caller undoes what both have changed.
 
     Raises: SubstepError for what a graph cannot hold.
     """

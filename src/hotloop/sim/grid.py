@@ -1,10 +1,10 @@
-"""Spatial messages: what every agent hears of the agents within a radius, by a uniform grid.
+"""Spatial messages: sums over the neighbours of every agent within a radius, by a uniform grid.
 
-A model says what is heard of one neighbour, as a `Message`; the engine finds the neighbours and
-adds. `UniformGrid` is the CPU's way, compiled and on several threads; `grid_tensor` means the same
-on tensors of any device. Both add fixed-point integers and agree to the last bit.
+A model says what an agent hears of one neighbour, as a `Message`; the engine finds the neighbours
+and adds. `UniformGrid` does so on the CPU, compiled and on several threads; `grid_tensor` does the
+same on tensors of any device. Both add fixed-point integers and agree to the last bit.
 
-The plane only: a third dimension would cost the two-dimensional models a third more a pair.
+Two dimensions only: a third would cost two-dimensional models a third more a pair.
 """
 
 import math
@@ -33,24 +33,24 @@ from hotloop.sim.grid_kernels import (
 )
 from hotloop.sim.threads import Threads
 
-# Cells are this much wider than the radius, so that no rounding of a float32 position puts two
+# Cells are this much wider than the radius, so that the rounding of a float32 position never puts
 # neighbours two cells apart: the error of a cell number is below MOST_CELLS * 2**-22.
 _SLACK = 1 + 2**-10
 _MOST_CELLS = 2048
-_PARTS_PER_THREAD = 4  # a flock is dense in places, so threads fetch several parts each
+_PARTS_PER_THREAD = 4  # agents are dense in places, so threads fetch several parts each
 
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """What an agent hears of one neighbour: a few numbers, which are added over the neighbours.
+    """What an agent hears of one neighbour: a few numbers, which are summed over the neighbours.
 
     hear: `hear(dx, dy, d2, agents, i, others, k, params)`, a function that numba can compile:
     agent i of `agents` hears agent k of `others`, which lies (dx, dy) from it, d2 = dx² + dy².
     `others[line, k]` are its columns, line 0 and 1 being x and y. Returns a tuple of float32, one
-    for each channel. It must be finite where d2 is 0: agents may lie on each other.
-    bounds: {channel: the greatest size of one value}; a greater one is cut to it. Values are
-    rounded towards zero to multiples of the bound's power of two times 2**-22.
-    tensors: the same on tensors, if `hear` is not already that.
+    for each channel. It must be finite where d2 is 0: agents may have the same position.
+    bounds: {channel: the greatest absolute value}; values are clipped to it, and rounded towards
+    zero to multiples of the bound's power of two times 2**-22.
+    tensors: the same on tensors, if `hear` does not take tensors.
     rows: `sum_rows` with this message inside, compiled with cache; None compiles it here, which
     takes a few seconds in each process.
     """
@@ -76,17 +76,17 @@ class Message:
 
     @property
     def scales(self) -> tuple[np.float32, ...]:
-        """What a value of each channel is multiplied with to be in quanta."""
+        """The factors that convert a value of each channel to quanta."""
         return tuple(np.float32(2.0**power) for power in self.exponents)
 
     @property
     def quanta(self) -> tuple[float, ...]:
-        """The size of one quantum of each channel: sums times this are in the message's unit."""
+        """The size of one quantum of each channel, in the message's unit."""
         return tuple(2.0**-power for power in self.exponents)
 
 
 def space_of(width: float, height: float, radius: float, periodic: bool, num_agents: int) -> Space:
-    """Cut a box into cells: as small as the radius allows, no more than four an agent.
+    """Cut a box into cells, as small as the radius allows, at most four an agent.
 
     Raises: SettingError for a box or radius that is not a positive number, or a periodic box less
     than three cells across, where an agent would meet the same neighbour from two sides.
@@ -114,17 +114,17 @@ def space_of(width: float, height: float, radius: float, periodic: bool, num_age
 
 
 class UniformGrid:
-    """A box with agents sorted by cell, in memory that is allocated once.
+    """A box with agents sorted by cell, in memory allocated once.
 
     width, height, radius: in one unit of length, float32 in the kernels. periodic: agents near one
     side are neighbours of those near the other; else the box has walls.
-    lines: float32 numbers that an agent carries, x and y being the first two.
-    threads: that share the work; they change no bit.
+    lines: float32 numbers of an agent, x and y being the first two.
+    threads: they share the work and change no bit.
 
     `agents` (lines, N + room) and `ids` (N,) are the agents in the order of their cells, `starts`
     (cells + 1,) where each cell's begin; `spare` and `spare_ids` are where `place` reads from.
 
-    Raises: SettingError for what cannot be.
+    Raises: SettingError for a box, radius or number out of range.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class UniformGrid:
         self._threads = Threads(threads, "hotloop-grid")
 
     def load(self, columns: Iterable[np.ndarray[Any, Any]]) -> None:
-        """Take agents in the order of their ids and sort them.
+        """Load agents in the order of their ids and sort them by cell.
 
         columns: x, y and the further lines, each (N,).
 
@@ -203,14 +203,14 @@ class UniformGrid:
         self.run(place)
 
     def rows_of_parts(self) -> Ints:
-        """Where to cut the rows of cells, so that each part has about as many agents."""
+        """Cut the rows of cells into parts of about as many agents."""
         begins = self.starts[:: self.space.columns]
         cuts = np.searchsorted(begins, self._even).astype(np.int32)
         cuts[0], cuts[-1] = 0, self.space.rows
         return cuts
 
     def sums(self, message: Message, params: tuple[float, ...] = ()) -> Sums:
-        """What every agent hears in all, int64 (1 + channels, N), in the order of the ids.
+        """Sum what every agent hears, int64 (1 + channels, N), in the order of the ids.
 
         Row 0 counts the neighbours; the others are sums in quanta, see `Message.quanta`.
         """
@@ -238,7 +238,7 @@ class UniformGrid:
             scatter(line, self.ids, column)
 
     def run(self, work: Callable[[int], None]) -> None:
-        """Do every part of a work, on as many threads as the grid has."""
+        """Do every part of the work, on the grid's threads."""
         if self.threads == 1:
             for part in range(self.parts):
                 work(part)

@@ -6,7 +6,7 @@ what their messages need, sorted by cell. The last LANES columns are room to cop
 A message is a compiled function of one pair, `message(dx, dy, d2, agents, i, others, k, params)`:
 agent i of `agents` hears agent k of `others` (the same rows), which lies (dx, dy) away, d2 being
 the square of the distance. It returns one float32 per channel, at most CHANNELS of them. It is
-compiled into the loop, so a function of the user's costs what one written here would.
+compiled into the loop: a function of the user's is as fast as one written here.
 
 Every value is rounded towards zero to a fixed-point integer before it is added. So the sums do not
 depend on the order of the agents nor on how threads share them, down to the last bit, and what i
@@ -61,8 +61,8 @@ def _copy_lanes(
 ) -> Any:
     """to[to_row, to_at:][:LANES] = source[row, at:][:LANES], in one instruction.
 
-    A loop is compiled to a check of overlap, a vector part and a rest, all of which cost more than
-    the few agents of a cell: the copies were half of a step.
+    A loop is compiled to a check of overlap, a vector part and a rest, which together cost more
+    than the few agents of a cell: the copies took half of a step.
     """
     signature = types.void(to, types.intp, types.intp, source, types.intp, types.intp)
 
@@ -87,7 +87,7 @@ copy_lanes: Any = intrinsic(_copy_lanes)
 
 
 def count_part(agents: Floats, lo: int, hi: int, space: Space, cell: Ints, counts: Ints) -> None:
-    """Cells of agents lo to hi, and how many of these lie in each cell."""
+    """Compute the cells of agents lo to hi, and count the agents in each cell."""
     counts[:] = 0
     for i in range(lo, hi):
         column = min(max(int(agents[X, i] * space.per_x), 0), space.columns - 1)
@@ -97,7 +97,7 @@ def count_part(agents: Floats, lo: int, hi: int, space: Space, cell: Ints, count
 
 
 def begin_cells(counts: Ints, starts: Ints) -> None:
-    """Where each cell begins, and, in place of the counts, where each part's agents go in it."""
+    """Compute where each cell begins; replace the counts by where each part's agents go in it."""
     total = 0
     for cell in range(counts.shape[1]):
         starts[cell] = total
@@ -109,29 +109,30 @@ def begin_cells(counts: Ints, starts: Ints) -> None:
 
 
 def place_part(
-    agents: Floats, ids: Ints, lo: int, hi: int, cell: Ints, places: Ints, to: Floats, to_ids: Ints
+    agents: Floats, ids: Ints, lo: int, hi: int, cell: Ints, slots: Ints, to: Floats, to_ids: Ints
 ) -> None:
-    """Write agents lo to hi, with their ids, at their cells' places; stable within a cell."""
+    """Write agents lo to hi, with their ids, to the next slots of their cells; stable."""
     for i in range(lo, hi):
-        place = places[cell[i]]
-        places[cell[i]] = place + 1
-        to_ids[place] = ids[i]
+        slot = slots[cell[i]]
+        slots[cell[i]] = slot + 1
+        to_ids[slot] = ids[i]
         for line in range(agents.shape[0]):
-            to[line, place] = agents[line, i]
+            to[line, slot] = agents[line, i]
 
 
 def scatter(values: Any, ids: Ints, to: Any) -> None:
-    """to[ids] = values, for what lies in the order of the cells; NumPy would widen the ids."""
+    """Do to[ids] = values, for values in the order of the cells; NumPy would widen the ids."""
     for k in range(len(ids)):
         to[ids[k]] = values[k]
 
 
 def compile_sums(hear: Any) -> Any:
-    """`sum_rows` with a message inside.
+    """Compile `sum_rows` with a message inside.
 
-    Not cached, as numba has no key for a function inside of another. A cached function of the
-    module of the message, which calls what this returns, takes it along into its own cache.
+    Not cached, as numba has no key for a function inside another. A cached function of the
+    message's module that calls what this returns includes it in its own cache.
     """
+    # One function: both loops close over the message, which numba compiles into them.
     heard_of = njit(error_model="numpy")(hear)
 
     def hear_block(
@@ -147,9 +148,9 @@ def compile_sums(hear: Any) -> Any:
         sums: Sums,
         fresh: bool,
     ) -> None:
-        """What agents first to last, all of one cell, hear of a block of candidates.
+        """Sum what agents first to last, all of one cell, hear of a block of candidates.
 
-        own: what to add to an agent's number for its own place in the block, which it skips.
+        own: what to add to an agent's number for its own index in the block, which it skips.
         """
         across, up = block.shape[0] - 2, block.shape[0] - 1
         s = scales + _ZEROS
@@ -183,8 +184,6 @@ def compile_sums(hear: Any) -> Any:
 
     hear_block = njit(error_model="numpy")(hear_block)
 
-    # Long, as the walk over a cell's surroundings is one idea: up to three rows of three cells,
-    # each row a contiguous run of agents, and its other end where it leaves a periodic box.
     def sum_rows(
         agents: Floats,
         low: int,
@@ -196,12 +195,15 @@ def compile_sums(hear: Any) -> Any:
         block: Floats,
         sums: Sums,
     ) -> None:
-        """Sums of all agents in rows low to high of cells, into their columns of `sums`.
+        """Sum over the neighbours of all agents in rows low to high of cells, into `sums`.
 
         sums[0]: neighbours. sums[1 + c]: channel c, in quanta.
-        block: (lines + 2, BLOCK + LANES), zeros, this thread's scratch: candidates of one cell
-        beside each other, and in the last two lines what a difference across an edge lacks.
+        block: (lines + 2, BLOCK + LANES), zeros, this thread's buffer: the candidates of one cell
+        side by side, and in the last two lines the shift of those across a periodic edge.
         """
+        # One function: the walk over a cell's surroundings is one idea: up to three rows of three
+        # cells, each row a contiguous run of agents, and its other end where it leaves a periodic
+        # box.
         columns, rows = space.columns, space.rows
         across, up = block.shape[0] - 2, block.shape[0] - 1
         for cell in range(low * columns, high * columns):
@@ -249,7 +251,7 @@ def compile_sums(hear: Any) -> Any:
                             filled, own, fresh = np.int64(0), np.int64(_NOBODY), False
             if filled or fresh:
                 whole = (filled + LANES - 1) // LANES * LANES
-                block[X, filled:whole] = np.inf  # nobody's neighbour
+                block[X, filled:whole] = np.inf  # a neighbour of no agent
                 hear_block(
                     agents, first, last, block, whole, own, space.radius2, params, scales,
                     sums, fresh,

@@ -1,8 +1,8 @@
 """Spatial messages on tensors of any device, equal to those of `UniformGrid` to the last bit.
 
 Agents are sorted by cell; each has up to six runs of candidates (three rows of cells, and their
-other ends across a periodic edge). The pairs are listed in blocks of bounded size, and what is
-heard is added as integers, so that the order of the atomic additions of a GPU changes nothing.
+other ends across a periodic edge). The pairs are listed in blocks of bounded size, and messages are
+added as integers, so that the order of atomic additions on a GPU changes nothing.
 """
 
 import torch
@@ -24,11 +24,11 @@ def neighbour_sums(
     *,
     pairs: int | None = None,
 ) -> Tensor:
-    """What every agent hears in all; row 0 counts the neighbours, the others are in quanta.
+    """Sum what every agent hears; row 0 counts the neighbours, the others are in quanta.
 
     columns: x, y and what the message reads, float32, each (N,), or (R, N) for R boxes.
-    pairs: at most listed at once, about 100 bytes each, but all candidates of one agent; None
-    takes 2**22 on a GPU, and 2**16 on a CPU, where lists that stay in cache are 1.6 times faster.
+    pairs: most pairs listed at once, about 100 bytes each, but at least all candidates of one
+    agent; None takes 2**22 on a GPU, and 2**16 on a CPU, where lists in cache are 1.6 times faster.
 
     Returns: int64 (1 + channels, N) or (1 + channels, R, N).
     Raises: ShapeError where the columns' shapes differ.
@@ -69,7 +69,7 @@ def _cell_of(space: Space, agents: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _runs(space: Space, cell: Tensor, starts: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Where each agent's runs of candidates begin, how long they are, and their shifts; (6, N)."""
+    """Find where each agent's runs of candidates begin, their lengths and shifts; (6, N)."""
     columns, rows = space.columns, space.rows
     column, line = cell % columns, cell // columns
     row, base = line % rows, line // rows * rows

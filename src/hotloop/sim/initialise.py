@@ -1,4 +1,4 @@
-"""From a model and its data to the first state: everything is checked, then moved, once."""
+"""Make the first state of a model from its data: check everything, then move it, once."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ from hotloop.sim.population import Population, checked_values
 from hotloop.sim.record import Record
 from hotloop.sim.settings import Settings
 from hotloop.sim.state import State
-from hotloop.sim.stats import Traffic
+from hotloop.sim.traffic import Traffic
 
 
 def first_state(
@@ -27,11 +27,11 @@ def first_state(
     num_steps: int,
     traffic: Traffic,
 ) -> State:
-    """The state before step 0.
+    """Make the state before step 0.
 
     data: the loaded population (`columns`, `edges`, `size`), or None for a model that needs none.
 
-    Raises: ConfigError for values that cannot be, CapacityError where they would not fit.
+    Raises: ConfigError for values that do not fit the model, CapacityError for too many.
     """
     sizes = _sizes(model, data)
     refuse_if_too_large(estimate(model, data, settings, sizes, record, num_steps), settings)
@@ -56,9 +56,9 @@ def first_state(
 
 
 def restart(model: Model, data: Any, state: State) -> None:
-    """First values anew where functions make them, after the state's seeds were changed.
+    """Compute first values again where functions make them, after the seeds were changed.
 
-    Networks stay: contacts are part of the model, not of a seed's run.
+    Networks stay: contacts are part of the model and do not depend on a seed.
     """
     state.reset()
     groups = {"environment": model.environment}
@@ -102,13 +102,13 @@ def _add_population(
 def _add(state: State, path: str, initialiser: Any, data: Any) -> None:
     values = _resolved(path, initialiser, data, state)
     given = initialiser.values if isinstance(initialiser, Column) else initialiser
-    # Only a function knows of replicates; an array is one replicate's value, whatever its length.
+    # Only functions return values by replicate; an array is one replicate's value at any length.
     leads = callable(given) and values.shape[:1] == (state.replicates,)
     state.add(path, values, tuple(values.shape[1:] if leads else values.shape))
 
 
 def _resolved(path: str, initialiser: Any, data: Any, state: State) -> Tensor:
-    """The values of an initialiser, checked, on the state's device."""
+    """Compute the values of an initialiser, check them, and move them to the state's device."""
     spec = initialiser if isinstance(initialiser, Column) else Column(initialiser)
     values = spec.values
     if isinstance(values, FromColumn):
@@ -116,7 +116,10 @@ def _resolved(path: str, initialiser: Any, data: Any, state: State) -> Tensor:
         if values.name not in columns:
             hint = nearest(values.name, columns) if columns else "; no population is loaded"
             raise ConfigError(f"{path}: the population has no column {values.name!r}{hint}")
-        values = columns[values.name]
+        column = columns[values.name]
+        if values.convert is not None:
+            column = values.convert(column, f"population {data.name!r}: column {values.name!r}")
+        values = column
     elif callable(values):
         values = _called(path, values, data, state)
     tensor = checked_values(path, values, dtype=spec.dtype, low=spec.low, high=spec.high)

@@ -1,4 +1,4 @@
-"""A simulation as a loop that can be measured, with its substeps, or its program, as stages."""
+"""A simulation as a loop to be measured, with its substeps, or its program, as stages."""
 
 from hotloop.errors import SettingError
 from hotloop.loop import Loop, stage
@@ -7,9 +7,9 @@ from hotloop.sim.runner import Runner
 
 
 def loop(of: Executor | Runner, *, steps: int | None = None, name: str | None = None) -> Loop:
-    """One iteration is `steps` steps, an episode if not given; an episode's end starts the next.
+    """Make a loop whose iteration is `steps` steps, by default an episode.
 
-    Every episode is the same one, from the runner's seed. The unit is agent steps, of all
+    An episode's end starts the next, from the same seed. The unit is agent steps, of all
     replicates.
 
     Raises: SettingError for more steps than an episode has; what `init` raises.
@@ -23,7 +23,7 @@ def loop(of: Executor | Runner, *, steps: int | None = None, name: str | None = 
     runner.init()
     units = count * (runner.settings.replicates or 1) * sum(runner.state.sizes.values())
 
-    reset = stage("reset", runner.reset)  # without it there is nothing to step: never replaced
+    reset = stage("reset", runner.reset)  # never replaced: steps need it
 
     def iterate() -> int:
         if runner.state.step + count > runner.num_steps:

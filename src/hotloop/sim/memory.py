@@ -1,4 +1,4 @@
-"""How much memory a run needs, told before any of it is taken."""
+"""Estimate how much memory a run needs before any of it is allocated."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from hotloop.sim.record import Record
 from hotloop.sim.settings import Settings
 
 # Estimates of what a step needs beside the state, in bytes an agent and replicate: a draw and its
-# intermediate results are several 64-bit columns, 60 bytes in the covid model at most; a program
+# intermediate results are several 64-bit columns, 60 bytes at most in the models here; a program
 # keeps lists of agents. Substeps gather a message an edge, on a card for all replicates at once.
 SUBSTEPS_WORK, PROGRAM_WORK, MESSAGE_BYTES = 64, 16, 4
 EDGE_BYTES, ROW_BYTES, UNKNOWN_ITEM = 8, 16, 4
@@ -24,7 +24,7 @@ EDGE_BYTES, ROW_BYTES, UNKNOWN_ITEM = 8, 16, 4
 
 @dataclass
 class Need:
-    """Bytes that a run will take, by what for, on the device and on the host."""
+    """Bytes that a run takes, by purpose, on the device and on the host."""
 
     device: dict[str, int] = field(default_factory=dict)
     host: dict[str, int] = field(default_factory=dict)
@@ -38,7 +38,7 @@ def estimate(
     record: Record,
     num_steps: int,
 ) -> Need:
-    """What a run of `model` will need.
+    """Estimate what a run of `model` needs.
 
     data: the loaded population or None. sizes: agents of each population.
     """
@@ -74,9 +74,9 @@ def estimate(
 
 
 def refuse_if_too_large(need: Need, settings: Settings) -> None:
-    """Compare with what is free.
+    """Refuse a run that needs more memory than is free.
 
-    Raises: CapacityError, saying how much is needed, for what, how much there is, what to reduce.
+    Raises: CapacityError, saying how much is needed, for what, how much is free, what to reduce.
     """
     host_free = psutil.virtual_memory().available
     if settings.device.type == "cuda":
@@ -88,7 +88,7 @@ def refuse_if_too_large(need: Need, settings: Settings) -> None:
 
 
 def free_on(device: torch.device) -> int:
-    """Bytes that can be taken on a card: those that are free, and those that torch keeps unused."""
+    """Count the bytes available on a card: free ones, and those that torch holds unused."""
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return int(torch.cuda.mem_get_info(device)[0]) + unused
 
@@ -115,7 +115,7 @@ def _refuse(
 
 
 def _item_bytes(initialiser: Any, data: Any) -> int:
-    """Bytes an agent, as far as can be told without making the column."""
+    """Estimate the bytes an agent without making the column."""
     if isinstance(initialiser, Column):
         if initialiser.dtype is not None:
             return initialiser.dtype.itemsize
@@ -131,7 +131,7 @@ def _item_bytes(initialiser: Any, data: Any) -> int:
 
 
 def _edges(network: Any, data: Any) -> int:
-    """Of a step."""
+    """Count the edges of a step."""
     if isinstance(network, PeriodicNetwork):
         return max(each.num_edges for each in network.networks)
     if isinstance(network, Network | RandomContacts):

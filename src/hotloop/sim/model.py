@@ -1,4 +1,4 @@
-"""A model: what there is at the start, and the substeps of a step. Nothing in it ever changes.
+"""A model: its first values and the substeps of a step. It is immutable.
 
 Initial values are given as initialisers: a number, an array, a column of the loaded population
 (`FromColumn`), or a function `(data, state) -> array` that may use `state.uniform` and what was
@@ -8,24 +8,27 @@ initialised before it. `Column` adds a dtype and a range to any of them.
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hotloop.errors import ConfigError, nearest
+from hotloop.sim.program import Differentiator, Parts, Program
 from hotloop.sim.substep import Substep
-
-if TYPE_CHECKING:
-    from hotloop.sim.program import Differentiator, Parts, Program
 
 
 @dataclass(frozen=True)
 class FromColumn:
-    """A column of the loaded population, by name."""
+    """A column of the loaded population, by name.
+
+    convert: (column, where) -> column, checks and converts the values before they are used; `where`
+    names population and column, for errors.
+    """
 
     name: str
+    convert: Callable[[np.ndarray, str], np.ndarray] | None = None
 
 
 @dataclass(frozen=True)
@@ -64,9 +67,9 @@ Initialiser = (
 
 @dataclass(frozen=True)
 class Model:
-    """Everything that a simulation is but its population, seed and device.
+    """A simulation without its population, seed and device.
 
-    name: how reports call it.
+    name: shown in reports.
     substeps: in the order of a step; every runner takes copies.
     populations: {population: {column: initialiser}}.
     sizes: agents of each population that is not loaded.
@@ -74,9 +77,11 @@ class Model:
     networks: {name: FromEdges(), a network, edges (E, 2), or a function (data, state) -> either}.
     objects: {object: {property: initialiser}}.
     num_steps_per_episode: steps until `reset` (T).
-    program: makes what may take the substeps' place; None where it does not support the settings.
-    gradient: makes what differentiates a program's counts; None where the substeps are to be.
-    config: the nested settings that a runner shows as `config`; those of a YAML model are its file.
+    program: makes the program that replaces the substeps; returns None for settings that it does
+    not support.
+    gradient: makes the differentiator of a program's counts; returns None where the substeps are
+    differentiated.
+    config: the nested settings that a runner shows as `config`; of a YAML model, its file.
 
     Raises: ConfigError for parts that do not fit each other.
     """
@@ -89,8 +94,8 @@ class Model:
     networks: Mapping[str, Any] = field(default_factory=dict)
     objects: Mapping[str, Mapping[str, Initialiser]] = field(default_factory=dict)
     num_steps_per_episode: int = 100
-    program: "Callable[[Parts], Program | None] | None" = None
-    gradient: "Callable[[Parts], Differentiator | None] | None" = None
+    program: Callable[[Parts], Program | None] | None = None
+    gradient: Callable[[Parts], Differentiator | None] | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -121,7 +126,7 @@ class Model:
             self._check_paths(substep)
 
     def paths(self) -> list[str]:
-        """The path of every value in the state."""
+        """List the path of every value in the state."""
         return [
             *(f"agents/{p}/{c}" for p, columns in self.populations.items() for c in columns),
             *(f"environment/{name}" for name in self.environment),
@@ -130,9 +135,9 @@ class Model:
         ]
 
     def describe(self, **of_run: Any) -> dict[str, Any]:
-        """The model as nested, plain settings, in the shape of a model file.
+        """Describe the model as nested, plain settings, in the form of a model file.
 
-        of_run: what a run adds to `simulation_metadata`; None leaves the model's own.
+        of_run: added to `simulation_metadata`; None keeps the model's own.
         """
         config = copy.deepcopy(dict(self.config)) or self._as_config()
         known = config.get("simulation_metadata", {})

@@ -1,8 +1,8 @@
-"""Networks of agents: who can pass something to whom, as sparse rows both ways.
+"""Networks of agents: which agent reaches which, as sparse rows in both directions.
 
-An edge (src, dst) lets src reach dst. A network is read in two orders: by receiver (`in_ptr`,
-`in_src`: a dense pull asks every agent who reaches it) and by sender (`out_ptr`, `out_dst`: a push
-asks whom the few active agents reach). Both are built once, by counting, and never change.
+An edge (src, dst) lets src reach dst. A network is stored in two orders: by receiver (`in_ptr`,
+`in_src`: a dense pull reads who reaches every agent) and by sender (`out_ptr`, `out_dst`: a push
+reads whom the few active agents reach). Both are built once, by counting, and never change.
 """
 
 from collections.abc import Sequence
@@ -47,9 +47,9 @@ class Network:
         edges = checked_edges(num_agents, edges)
         src, dst = edges[:, 0], edges[:, 1]
         out_ptr, out_dst = _rows(num_agents, src, dst)
-        # Filled in the order of the sorted rows of senders: so each receiver's row is sorted too.
+        # Filled in the order of senders, so that each receiver's row is sorted.
         in_ptr, in_src = _transposed(num_agents, out_ptr, out_dst)
-        # And once more, which sorts the rows of senders.
+        # Transposed again, which sorts the rows of senders.
         out_ptr, out_dst = _transposed(num_agents, in_ptr, in_src)
         return cls(_narrow(in_ptr), in_src, _narrow(out_ptr), out_dst)
 
@@ -74,7 +74,7 @@ class Network:
         return int(np.diff(self.in_ptr).max(initial=0))
 
     def at(self, _step: int) -> "Network":
-        """The network of a step: always this one."""
+        """Return the network of a step: always this one."""
         return self
 
     @cached_property
@@ -83,11 +83,11 @@ class Network:
 
     @cached_property
     def measured(self) -> dict[str, Any]:
-        """What was measured on this network, by name: it need not be measured again."""
+        """Measurements on this network, by name, kept so that none is made twice."""
         return {}
 
     def on(self, device: torch.device | str) -> "EdgeTensors":
-        """The edges by receiver as tensors on a device, moved there once."""
+        """Return the edges by receiver as tensors on a device, moved there once."""
         device = torch.device(device)
         if device not in self._tensors:
             dst = np.repeat(np.arange(self.num_agents, dtype=np.int32), np.diff(self.in_ptr))
@@ -101,7 +101,7 @@ class Network:
         return RowSums(self.in_ptr, self.in_src, self.out_ptr, self.out_dst)
 
     def sum_from(self, messages: torch.Tensor, step: int = 0) -> torch.Tensor:
-        """For every agent, the sum of the messages of those who reach it.
+        """Sum, for every agent, the messages of the agents that reach it.
 
         messages: (..., N); integers sum to the same bits in every order and on every device,
         floating-point numbers do not.
@@ -125,10 +125,10 @@ class EdgeTensors:
     dst: torch.Tensor
 
     def sum_from(self, messages: torch.Tensor) -> torch.Tensor:
-        """As Network.sum_from, in torch's operations alone."""
+        """Do as Network.sum_from, in torch's operations alone."""
         messages = widened(messages)
         if messages.dim() == 2 and messages.device.type == "cpu":
-            # A batched index_add is a hundred times slower there than one row after the other.
+            # A batched index_add is a hundred times slower there than one call a row.
             return torch.stack([self.sum_from(row) for row in messages])
         sent = messages.index_select(-1, self.src)
         return torch.zeros_like(messages).index_add_(-1, self.dst, sent)
@@ -136,7 +136,7 @@ class EdgeTensors:
 
 @dataclass(frozen=True, eq=False)
 class PeriodicNetwork:
-    """Networks that take turns: step t runs on the (t mod K)-th, such as weekdays and weekends."""
+    """Networks that alternate: step t runs on the (t mod K)-th, such as weekdays and weekends."""
 
     networks: Sequence[Network]
 
@@ -157,12 +157,12 @@ class PeriodicNetwork:
 
     @property
     def num_edges(self) -> int:
-        """E of all turns together."""
+        """E of all networks together."""
         return sum(network.num_edges for network in self.networks)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all turns together."""
+        """Bytes of all networks together."""
         return sum(network.nbytes for network in self.networks)
 
     @property
@@ -171,11 +171,11 @@ class PeriodicNetwork:
         return max(network.max_in_degree for network in self.networks)
 
     def at(self, step: int) -> Network:
-        """The network of a step."""
+        """Return the network of a step."""
         return self.networks[step % len(self.networks)]
 
     def sum_from(self, messages: torch.Tensor, step: int = 0) -> torch.Tensor:
-        """As Network.sum_from, on the network of a step."""
+        """Do as Network.sum_from, on the network of a step."""
         return self.at(step).sum_from(messages)
 
 
@@ -205,7 +205,7 @@ class RandomContacts:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one step's network, while it is held."""
+        """Bytes of one step's network, if it is built."""
         return 8 * self.num_edges + 16 * (self.num_agents + 1)
 
     @property
@@ -214,7 +214,7 @@ class RandomContacts:
         return self.degree
 
     def at(self, step: int) -> Network:
-        """The network of a step, built from its draws."""
+        """Build the network of a step from its draws."""
         drawn = uniform_numpy(self.seed, step, CONTACTS, self.num_edges)
         senders = (drawn * self.num_agents).astype(np.int32)
         in_ptr = np.arange(self.num_agents + 1, dtype=np.int64) * self.degree
@@ -222,7 +222,7 @@ class RandomContacts:
         return Network(_narrow(in_ptr), senders, _narrow(out_ptr), out_dst)
 
     def sum_from(self, messages: torch.Tensor, step: int | torch.Tensor = 0) -> torch.Tensor:
-        """As Network.sum_from, on the contacts of a step, drawn on the messages' device."""
+        """Do as Network.sum_from, on the contacts of a step, drawn on the messages' device."""
         if messages.device.type == "cpu" and messages.dtype in COMPILED:
             return summed(messages, DrawnSums(self.num_agents, self.degree, self.seed, int(step)))
         return self.sum_by_operations(messages, step)
@@ -230,9 +230,9 @@ class RandomContacts:
     def sum_by_operations(
         self, messages: torch.Tensor, step: int | torch.Tensor = 0
     ) -> torch.Tensor:
-        """`sum_from` in torch's operations alone."""
+        """Do as `sum_from`, in torch's operations alone."""
         messages = widened(messages)
-        # Written there by a kernel: a graph cannot capture a copy from the host.
+        # Filled by a kernel: a graph cannot capture a copy from the host.
         seed = torch.full((), self.seed, dtype=torch.int64, device=messages.device)
         drawn = uniform(seed, step, CONTACTS, self.num_edges)
         senders = (drawn * self.num_agents).long()
@@ -245,7 +245,7 @@ AnyNetwork = Network | PeriodicNetwork | RandomContacts
 
 
 def checked_edges(num_agents: int, edges: Array, name: str = "edges") -> Array:
-    """`edges` as an (E, 2) int array whose ids exist.
+    """Check that `edges` is an (E, 2) int array of ids that exist.
 
     Raises: NetworkError.
     """
@@ -268,13 +268,13 @@ def checked_edges(num_agents: int, edges: Array, name: str = "edges") -> Array:
 
 
 def _narrow(pointers: Array) -> Array:
-    # Half the bytes that every dense step reads, wherever they fit.
+    # Every dense step then reads half the bytes.
     return pointers.astype(np.int32) if pointers[-1] < 2**31 else pointers
 
 
 @njit(cache=True)
 def _rows(num_agents: int, keys: Array, values: Array) -> tuple[Array, Array]:
-    """Counting sort: values grouped by key, in the order in which they came."""
+    """Group values by key with a counting sort; their order within a key stays."""
     pointers = np.zeros(num_agents + 1, np.int64)
     for key in keys:
         pointers[key + 1] += 1
@@ -290,7 +290,7 @@ def _rows(num_agents: int, keys: Array, values: Array) -> tuple[Array, Array]:
 
 @njit(cache=True)
 def _transposed(num_agents: int, pointers: Array, columns: Array) -> tuple[Array, Array]:
-    """The same edges, grouped by their other end; rows come out ascending."""
+    """Group the same edges by their other end; rows are ascending."""
     turned = np.zeros(num_agents + 1, np.int64)
     for column in columns:
         turned[column + 1] += 1

@@ -1,4 +1,4 @@
-"""The parameters of a runner: their paths, and what may be put in their place.
+"""The parameters of a runner: their paths, and which tensors may replace them.
 
 A path reads initializer.transition_function.<substep's number>.<name>.learnable_args.<parameter>,
 and the same walk through attributes leads to the same tensor.
@@ -12,8 +12,8 @@ from torch import Tensor
 
 from hotloop.errors import ParameterError, PathError, nearest
 from hotloop.sim.settings import Settings
-from hotloop.sim.stats import Traffic
 from hotloop.sim.substep import Substep
+from hotloop.sim.traffic import Traffic
 
 START = "initializer.transition_function"
 _OLD_PREFIX = "calibrate_"
@@ -25,7 +25,7 @@ class Parameters:
     def __init__(self, substeps: Sequence[Substep], settings: Settings, traffic: Traffic) -> None:
         self._device, self._traffic = settings.device, traffic
         self._replicates = settings.replicates
-        self._places: dict[str, tuple[Substep, str]] = {}
+        self._owners: dict[str, tuple[Substep, str]] = {}
         self._declared: dict[str, Tensor] = {}
         for number, substep in enumerate(substeps):
             for key, value in substep.learnable.items():
@@ -34,20 +34,20 @@ class Parameters:
                 wanted = value.requires_grad
                 moved = traffic.moved(value.detach().clone(), self._device).requires_grad_(wanted)
                 substep.learnable[key] = moved
-                self._places[path] = (substep, key)
+                self._owners[path] = (substep, key)
                 self._declared[path] = moved.detach().clone()
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
-        for path, (substep, key) in self._places.items():
+        for path, (substep, key) in self._owners.items():
             yield path, substep.learnable[key]
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._owners)
 
     @property
     def require_grad(self) -> bool:
-        """Whether any of them is to be differentiated by."""
-        return any(s.learnable[key].requires_grad for s, key in self._places.values())
+        """Whether any of them requires a gradient."""
+        return any(s.learnable[key].requires_grad for s, key in self._owners.values())
 
     def set(self, values: Mapping[str, Tensor]) -> None:
         """Exchange parameters: all of them, or none if one does not fit.
@@ -65,12 +65,12 @@ class Parameters:
             substep.learnable[key] = value
 
     def load(self, values: Mapping[str, Tensor]) -> None:
-        """Write values into the parameters themselves, all or none; an optimizer keeps its hold.
+        """Write values into the parameters, all or none; optimizers keep the same tensors.
 
         A series of (L,) fits one of (L, 1) and the other way round, as in `set`.
 
-        Raises: PathError for a path that there is not, or one of which there is no value;
-        ParameterError for another shape or what is no finite number.
+        Raises: PathError for a path that does not exist, or a parameter without a value;
+        ParameterError for another shape or a value that is not finite.
         """
         ready = []
         for path, value in values.items():
@@ -83,7 +83,7 @@ class Parameters:
                     f"{tuple(fitted.shape)}; set_parameters takes another one in its place"
                 )
             ready.append((own, fitted.detach().reshape(own.shape)))
-        if missing := [path for path in self._places if path not in values]:
+        if missing := [path for path in self._owners if path not in values]:
             raise PathError(
                 f"expected a value for every parameter, got none for {', '.join(missing)}; "
                 "set_parameters changes some of them"
@@ -93,11 +93,11 @@ class Parameters:
                 own.copy_(value)
 
     def _place(self, path: str) -> tuple[Substep, str]:
-        if path not in self._places:
+        if path not in self._owners:
             raise PathError(
-                f"no parameter {path!r}{nearest(path, self._places) or '; there is none'}"
+                f"no parameter {path!r}{nearest(path, self._owners) or '; there is none'}"
             )
-        return self._places[path]
+        return self._owners[path]
 
     def _fitted(self, path: str, value: object) -> Tensor:
         declared = self._declared[path]
@@ -127,7 +127,7 @@ class Parameters:
 
 
 class Initializer:
-    """Parameters by attributes: `transition_function["0"].new_transmission.calibrate_R2`."""
+    """Parameters as attributes: `transition_function["0"].trade.calibrate_price`."""
 
     def __init__(
         self, substeps: Sequence[Substep], set_parameters: Callable[[dict[str, Tensor]], None]
@@ -159,7 +159,7 @@ class _Functions:
 
 
 class _Function:
-    """One transition: `calibrate_<parameter>` is its parameter, to be read and set."""
+    """One transition: its attribute `calibrate_<parameter>` reads and sets a parameter."""
 
     def __init__(
         self, path: str, name: str, substep: Substep, set_parameters: Callable[..., None]
@@ -170,7 +170,7 @@ class _Function:
 
     @property
     def learnable_args(self) -> dict[str, Tensor]:
-        """The parameters as they stand, by name."""
+        """The present parameters, by name."""
         substep: Substep = self.__dict__["substep"]
         owner = self.__dict__["_owner"]
         split = ((key.rpartition("/"), value) for key, value in substep.learnable.items())

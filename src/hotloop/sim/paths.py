@@ -1,21 +1,21 @@
-"""Reading nested values by path: "agents/people/stage" in one, or name by name."""
+"""Read nested values by path: "agents/people/wealth" as a whole, or name by name."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 
 class ByPath(Protocol):
-    """What can be read by path: a state, a view of one, a snapshot."""
+    """An object that is read by path: a state, a view of one, a snapshot."""
 
     def __getitem__(self, path: str) -> Any: ...
 
     def below(self, path: str) -> list[str]:
-        """The names right below a path."""
+        """List the names right below a path."""
         ...
 
 
 class Branch(Mapping[str, Any]):
-    """What is below one path of a state, of a view of it, or of a snapshot."""
+    """The values below one path of a state, of a view of it, or of a snapshot."""
 
     def __init__(self, owner: ByPath, path: str) -> None:
         self._owner, self._path = owner, path
@@ -34,7 +34,7 @@ class Branch(Mapping[str, Any]):
 
 
 def names_below(path: str, paths: Iterable[str]) -> list[str]:
-    """The names right below `path` among `paths`, each once, in their order."""
+    """List the names right below `path` among `paths`, each once, in their order."""
     start = f"{path}/"
     return list(
         dict.fromkeys(p[len(start) :].partition("/")[0] for p in paths if p.startswith(start))

@@ -1,4 +1,4 @@
-"""A population as columns: checked once, when they are given, in the smallest sensible numbers."""
+"""A population as columns: checked once, and kept in small dtypes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Population:
                 )
 
     def own_shape(self, name: str, replicates: int | None) -> tuple[int, ...]:
-        """The shape of a column in one replicate: (N,), or (N, ...) for several values an agent."""
+        """Return the shape of a column in one replicate: (N,), or (N, ...) for several values."""
         shape = self.columns[name].shape
         if not shape:
             return (self.size,)
@@ -54,12 +54,12 @@ def checked_values(
     low: float | None = None,
     high: float | None = None,
 ) -> Tensor:
-    """`values` as a tensor on the device where they are, sound and in range.
+    """Convert `values` to a tensor on the device where they are, and check them.
 
     dtype: None keeps the values' own, 64 bits cut to 32.
 
-    Raises: ConfigError, naming `where`, for what is no number, NaN, out of range, or does not fit
-    the dtype.
+    Raises: ConfigError, naming `where`, for values that are no numbers, NaN, out of range, or do
+    not fit the dtype.
     """
     tensor = _as_tensor(where, values)
     if tensor.is_floating_point() and bool(tensor.isnan().any()):
@@ -70,22 +70,22 @@ def checked_values(
     if high is not None:
         outside |= tensor > high
     if bool(outside.any()):
-        span = f"{low} to {high}" if None not in (low, high) else f"at least {low}"
-        span = f"at most {high}" if low is None else span
+        limits = f"{low} to {high}" if None not in (low, high) else f"at least {low}"
+        limits = f"at most {high}" if low is None else limits
         found = tensor[outside].flatten()[0].item()
-        raise ConfigError(f"{where}: expected {span}, got {found}{_at(outside)}")
+        raise ConfigError(f"{where}: expected {limits}, got {found}{_at(outside)}")
     wanted = dtype or _NARROWER.get(tensor.dtype, tensor.dtype)
     if wanted == tensor.dtype:
         return tensor
     if not torch.can_cast(tensor.dtype, wanted):
         raise ConfigError(f"{where}: values of {tensor.dtype} cannot be kept as {wanted}")
     if not wanted.is_floating_point and wanted != torch.bool and tensor.numel():
-        span_of = torch.iinfo(wanted)
+        held = torch.iinfo(wanted)
         least, most = tensor.min().item(), tensor.max().item()
-        if least < span_of.min or most > span_of.max:
+        if least < held.min or most > held.max:
             raise ConfigError(
                 f"{where}: values from {least} to {most} do not fit {wanted}, "
-                f"which holds {span_of.min} to {span_of.max}; give it a wider dtype"
+                f"which holds {held.min} to {held.max}; give it a wider dtype"
             )
     return tensor.to(wanted)
 
@@ -104,7 +104,7 @@ def _as_tensor(where: str, values: Any) -> Tensor:
         array = array.astype(np.int64)  # torch lacks arithmetic on wider unsigned numbers
     elif array.dtype == np.float16:
         array = array.astype(np.float32)
-    # Copied: what was loaded is never written to, and torch refuses to share read-only memory.
+    # Copied: loaded data are never written to, and torch refuses to share read-only memory.
     return torch.from_numpy(np.array(array))
 
 

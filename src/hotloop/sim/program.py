@@ -1,7 +1,7 @@
-"""A program: many steps of a model in one call, with nothing of Python between its substeps.
+"""A program: many steps of a model in one call, without Python between its substeps.
 
-A model may bring one beside its substeps. The substeps say what a step means; the program does the
-same faster, in place, on the same columns.
+A model may bring one beside its substeps. The substeps define a step; the program does the same
+faster, in place, on the same columns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,9 @@ from hotloop.sim.substep import Substep
 
 @dataclass(frozen=True)
 class Parts:
-    """What a program is made from: live objects of one runner, not copies.
+    """The parts of a runner from which a program is made: live objects, not copies.
 
-    Parameters are read from `substeps[i].learnable` at each `advance`: they may be exchanged.
+    Parameters are read from `substeps[i].learnable` at each `advance`, as they may be exchanged.
     """
 
     state: State
@@ -30,13 +30,12 @@ class Parts:
 class Program(Protocol):
     """Advances a state in place; made by `Model.program(parts)`, once for each runner.
 
-    One that acts on settings of `Settings.asked` has their names in a frozenset `acts_on`.
-    It may hold the state's tensors: those that it was made with stay the state's, and hold its
-    values whenever the program is asked to advance.
+    One that acts on settings (see `Settings.refuse_idle`) has their names in a frozenset `acts_on`.
+    It may hold the state's tensors: they hold the state's values whenever it is asked to advance.
     """
 
     name: str
-    """How performance figures call it, such as "fused cpu"."""
+    """Shown in performance figures, such as "fused cpu"."""
 
     def advance(self, first_step: int, steps: int) -> None:
         """Do `steps` steps of the episode, the first of them step number `first_step`.
@@ -46,13 +45,13 @@ class Program(Protocol):
         """
 
     def columns_changed(self) -> None:
-        """Say that the columns were changed from outside (reset, restored, other substeps)."""
+        """Note that the columns were changed from outside (reset, restored, other substeps)."""
 
     def counters(self) -> Mapping[str, float]:
-        """Totals since it was made: "active_agent_steps", "edges" (read), and others of its own."""
+        """Return totals since it was made: "active_agent_steps", "edges" (read), and its own."""
 
     def close(self) -> None:
-        """End what it runs beside this thread."""
+        """End its threads."""
 
 
 class Differentiator(Protocol):
@@ -62,18 +61,18 @@ class Differentiator(Protocol):
     """
 
     controls: frozenset[str]
-    """Paths of values by which it gives a gradient as well, where one is set that requires it."""
+    """Paths of values by which it also gives a gradient, where they are set and require one."""
 
     def begin(self, first_step: int) -> None:
-        """A differentiable span starts at step `first_step`, with the columns as they are."""
+        """Start a gradient window at step `first_step`, with the present columns."""
 
     def counts(self, steps: int) -> Mapping[str, Tensor]:
-        """By path, the span's entries so far of each series it can give a gradient.
+        """Return, by path, the window's entries so far of each series that has a gradient.
 
-        Asked after every call of `step`, so that it sees values that change between two of them.
+        Called after every `step`, so that it sees values that change between two calls.
 
         Shapes: (steps,) or (R, steps), the numbers that the series holds.
         """
 
     def facts(self) -> Mapping[str, Any]:
-        """What performance figures say of it, as gradient_<name>: which estimator, and why."""
+        """Return what performance figures show as gradient_<name>: which estimator, and why."""

@@ -1,7 +1,7 @@
-"""What is kept of a run while it runs. Sums, one entry a step, cost nothing to keep.
+"""What a trajectory keeps of a run.
 
-A series of the environment holds every day's entry already: a snapshot of it is worked out when
-somebody asks. Other values are copied when a substep has written them, and only those asked for.
+A series of the environment holds the entry of every step already: a snapshot of it is computed
+when it is read. Other values are copied when a substep has written them, and only those asked for.
 Moments are counted in substeps: 0 is the start, then one for each substep of each step.
 """
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from hotloop.errors import PathError, RecordError, SettingError, nearest
-from hotloop.sim.copies import Lane, lane_for
+from hotloop.sim.copier import Copier, copier_for
 from hotloop.sim.state import SECTIONS, State
 
 
@@ -22,11 +22,11 @@ from hotloop.sim.state import SECTIONS, State
 class Record:
     """What a trajectory keeps.
 
-    Raises: SettingError for settings that cannot be.
+    Raises: SettingError for settings out of range.
     """
 
     keep: Sequence[str] = ("environment",)
-    """Paths, or the beginnings of paths: "environment", "agents/people/stage"."""
+    """Paths, or the beginnings of paths: "environment", "agents/people/wealth"."""
     every: int = 1
     """Copies are kept of every so many steps, from step 0 on; series are kept whole."""
     dtype: Mapping[str, torch.dtype] = field(default_factory=dict)
@@ -65,10 +65,10 @@ class Record:
 
 @dataclass
 class Kept:
-    """A copy of one value, whole once its mark has passed."""
+    """A copy of one value, complete once its mark has passed."""
 
     moment: int
-    place: int  # address of what was copied
+    address: int  # of what was copied
     value: Tensor
     mark: Any = None
 
@@ -84,13 +84,13 @@ class Recorder:
         record: Record,
         state: State,
         substeps: Sequence[tuple[str, Sequence[str]]],
-        lane: Lane | None = None,
+        copier: Copier | None = None,
     ) -> None:
         record.check_paths(state)
         self.record, self.state = record, state
         self.names = [name for name, _ in substeps]
         self._writes = [tuple(writes) for _, writes in substeps]
-        self._lane = lane or lane_for(state.device)
+        self._copier = copier or copier_for(state.device)
         self.snapshots = 0
         self.snapshot_bytes = 0
         self.paths = [path for path in state.slots if record.keeps(path)]
@@ -100,7 +100,7 @@ class Recorder:
         by_substeps = {path for writes in self._writes for path in writes}
         self._changing = [path for path in self._copied if path in by_substeps]
         self._kept: dict[str, list[Kept]] = {path: [] for path in self._copied}
-        self._whole: set[int] = set()  # steps that nobody saw between their substeps
+        self._at_step_end: set[int] = set()  # steps that a program did as a whole
         self._frozen: dict[str, Tensor] | None = None
         self._last_step = 0
         self._keep(self._copied, 0)
@@ -118,39 +118,39 @@ class Recorder:
     # --- while it runs -------------------------------------------------------------------------
 
     def before_writing(self, paths: Sequence[str], *, in_place: bool) -> None:
-        """Let writers wait for the copies of what they are about to write over.
+        """Let writers wait for the copies of what they will overwrite.
 
-        Copies end in their order, so the newest of that memory is enough. Unless values are
-        changed in place, the memory of the present value is not the one that is written.
+        Copies end in their order, so that the newest of that memory is enough. Unless values are
+        changed in place, another memory than that of the present value is written.
         """
         for path in paths:
             for copy in reversed(self._kept.get(path, ())):
-                if in_place or copy.place != self.state.slots[path].now.data_ptr():
+                if in_place or copy.address != self.state.slots[path].now.data_ptr():
                     if copy.mark is not None:
-                        self._lane.computing_waits_for(copy.mark)
+                        self._copier.computing_waits_for(copy.mark)
                     break
 
     def after_substep(self, step: int, index: int) -> None:
         """Keep what substep `index` of a step has written."""
         if self._changing and step % self.record.every == 0:
-            # The first moment of a step that stands alone holds everything.
+            # The first moment of a step without kept steps before it holds everything.
             whole = index == 0 and self.record.every > 1
             paths = [p for p in self._changing if whole or p in self._writes[index]]
             self._keep(paths, 1 + step * len(self.names) + index)
 
     def after_step(self, step: int) -> None:
-        """Keep what a program has made of a step."""
+        """Keep the state after a step of a program."""
         if self._changing and step % self.record.every == 0:
-            self._whole.add(step)
+            self._at_step_end.add(step)
             self._keep(self._changing, (step + 1) * len(self.names))
 
     def after_change(self, path: str) -> None:
-        """Keep a value that was set between two steps: the next step finds it."""
+        """Keep a value that was set between two steps."""
         if path in self._kept:
             self._keep([path], 1 + self.steps * len(self.names))
 
     def freeze(self) -> None:
-        """The state is about to start anew: what was read from it must stay."""
+        """Keep the series before the state is reset."""
         self._last_step = self.steps
         self._frozen = {
             path: slot.now if slot.now.grad_fn is not None else slot.now.clone()
@@ -159,14 +159,14 @@ class Recorder:
         }
 
     def get_state(self) -> dict[str, Any]:
-        """What `set_state` takes back."""
+        """Copy the record for `set_state`."""
         kept = {path: list(entries) for path, entries in self._kept.items()}
-        return {"kept": kept, "whole": set(self._whole)}
+        return {"kept": kept, "whole": set(self._at_step_end)}
 
     def set_state(self, saved: Mapping[str, Any]) -> None:
-        """Go back to the record as it was; the state is put back by itself."""
+        """Restore what `get_state` returned; the state is restored separately."""
         self._kept = {path: list(entries) for path, entries in saved["kept"].items()}
-        self._whole = set(saved["whole"])
+        self._at_step_end = set(saved["whole"])
         self._frozen = None
 
     def _keep(self, paths: Sequence[str], moment: int) -> None:
@@ -176,7 +176,7 @@ class Recorder:
                 kept = Kept(moment, 0, value)  # never written again, see State.commit
             else:
                 dtype = self.record.dtype.get(path, value.dtype)
-                kept = Kept(moment, value.data_ptr(), *self._lane.copy(value.detach(), dtype))
+                kept = Kept(moment, value.data_ptr(), *self._copier.copy(value.detach(), dtype))
             self._kept[path].append(kept)
             self.snapshots += 1
             self.snapshot_bytes += kept.value.numel() * kept.value.element_size()
@@ -184,9 +184,9 @@ class Recorder:
     # --- afterwards ----------------------------------------------------------------------------
 
     def value(self, path: str, moment: int) -> Tensor:
-        """What `path` was at a moment: a tensor of the caller's own.
+        """Return the value of `path` at a moment, as a copy.
 
-        Raises: RecordError for what was not kept.
+        Raises: RecordError for a moment that was not kept.
         """
         slot = self.state.slots[path]
         if slot.is_series:
@@ -197,7 +197,7 @@ class Recorder:
         self._refuse_unkept(path, moment)
         kept = entries[bisect_right(entries, moment, key=lambda entry: entry.moment) - 1]
         if kept.mark is not None:
-            self._lane.host_waits_for(kept.mark)
+            self._copier.host_waits_for(kept.mark)
         return kept.value.clone()
 
     def _series(self, path: str, moment: int) -> Tensor:
@@ -223,7 +223,7 @@ class Recorder:
                 f"{path!r} was not kept at step {step}: Record(every={every}) keeps it at the "
                 f"start and at steps 0, {every}, {2 * every}, …"
             )
-        if step in self._whole and index < len(self.names) - 1:
+        if step in self._at_step_end and index < len(self.names) - 1:
             raise RecordError(
                 f"{path!r} was kept at the end of step {step} only, whose substeps a program ran "
                 f"in one; for snapshots after {self.names[index]!r} use Executor(…, fused=False)"

@@ -1,10 +1,12 @@
-"""What steps a model: from its first state, through its substeps, to a record of what happened."""
+"""The runner of a model: from its first state, through its substeps, to a record of the run.
+
+One file because its methods share the order in which a step changes state, record and program.
+"""
 
 import copy
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, Self
 
@@ -12,29 +14,31 @@ import torch
 from torch import Tensor
 
 from hotloop.errors import RunnerError, SettingError, SubstepError
-from hotloop.loop.stage import StageKind, stage
+from hotloop.loop.stage import stage
+from hotloop.loop.stage_types import StageKind
+from hotloop.sim.gradient_window import GradientWindow
 from hotloop.sim.graph import CapturedSteps
 from hotloop.sim.initialise import first_state, restart
 from hotloop.sim.model import Model
 from hotloop.sim.parameters import Initializer, Parameters
 from hotloop.sim.program import Differentiator, Parts, Program
 from hotloop.sim.record import Record, Recorder
-from hotloop.sim.scores import Scores
 from hotloop.sim.settings import Settings
-from hotloop.sim.span import Span
 from hotloop.sim.state import State, StateView
-from hotloop.sim.stats import Stats, Traffic, report
+from hotloop.sim.stats import Stats, report
+from hotloop.sim.step_gradient import StepGradient
 from hotloop.sim.substep import check_results
 from hotloop.sim.threads import torch_threads
+from hotloop.sim.traffic import Traffic
 from hotloop.sim.trajectory import Trajectory
 
 
 class Runner:
     """Steps one model: `init`, then `step(n)` as often as wanted, `reset` to start over.
 
-    A step runs in one of two ways, which mean the same: its substeps one by one, or a program in
-    their place (the model's own, or a captured graph of the substeps). Where a parameter requires
-    a gradient, the substeps are differentiated as they are, unless the model has a differentiator,
+    A step runs in one of two ways, which mean the same: its substeps one by one, or a program
+    instead (the model's own, or a captured graph of the substeps). Where a parameter requires a
+    gradient, the substeps are differentiated as they are, unless the model has a differentiator,
     which gives the counts of any run their gradient.
 
     load: returns the population's data, or None; called by `init`.
@@ -60,16 +64,15 @@ class Runner:
         self.initializer = Initializer(self.substeps, self.set_parameters)
         self.program: Program | None = None
         self._state: State | None = None
-        self._broken = ""  # how the state came to be neither before nor after a step
-        self._warned = False  # of a gradient that was lost
-        self._touched = False  # whether the step under way has changed the state
+        self._broken = ""  # why the state is neither before nor after a step
+        self._touched = False  # whether the present step has changed the state
 
-    # --- the way of a run ----------------------------------------------------------------------
+    # --- running ----------------------------------------------------------------------
 
     def init(self) -> None:
         """Load, check, and move everything to the device, once. Called again, it is `reset`.
 
-        Raises: ConfigError for data that cannot be, CapacityError where it would not fit.
+        Raises: ConfigError for data that do not fit the model, CapacityError for too many.
         """
         if self._state is not None:
             self.reset()
@@ -86,8 +89,8 @@ class Runner:
         self._views = [StateView(state, s.reads, s.name) for s in self.substeps]
         self._parts = parts = Parts(state, self.substeps, self.settings)
         make = self.model.gradient if self.settings.gradient is not False else None
-        self._span = Span(state, make(parts) if make is not None else None)
-        self._scores = Scores(state, to_all=self.settings.gradient == "score")
+        window = GradientWindow(state, make(parts) if make is not None else None)
+        self._gradient = StepGradient(parts, window, self._parameters, self.model.name)
         kind: StageKind = "gpu" if self.settings.device.type == "cuda" else "cpu"
         self._stages = [
             stage(s.name, partial(self._substep, i), kind=kind, effect="stateful")
@@ -111,29 +114,31 @@ class Runner:
         """
         state, start = self.state, time.perf_counter()
         self._refuse_impossible(num_steps)
-        with_gradient = self._wants_gradient()
-        keeps_graph = with_gradient and not self._span.can_attach
+        gradient = self._gradient
+        with_gradient = gradient.is_wanted
+        keeps_graph = with_gradient and not gradient.window.can_attach
         if keeps_graph:
-            self._refuse_lost_gradient()
+            gradient.refuse_lost()
         with torch.set_grad_enabled(keeps_graph):
-            (self._span.begin if with_gradient else self._span.end)()
+            (gradient.window.begin if with_gradient else gradient.window.end)()
             state.renew_step_index()
             if self.program is None or keeps_graph:
-                with torch_threads(self.settings.threads), self._noted(keeps_graph):
+                note = gradient.noted_decisions(self.get_state, self.set_state)
+                with torch_threads(self.settings.threads), note if keeps_graph else nullcontext():
                     self._run_substeps(num_steps)
             else:
                 self._run_program(num_steps)
         if with_gradient:
-            self._span.attach()
+            gradient.window.attach()
         if keeps_graph:
-            self._warn_of_lost_gradient()
+            gradient.warn_of_lost()
         self._stats.seconds += time.perf_counter() - start
         self._stats.steps += num_steps
         runs = self.settings.replicates or 1
         self._stats.agent_steps += num_steps * runs * sum(state.sizes.values())
 
     def reset(self, seeds: int | Sequence[int] | None = None) -> None:
-        """Back to the first state; parameters stay. A trajectory taken before stays as it was.
+        """Return to the first state; parameters stay. A trajectory taken before stays as it was.
 
         seeds: of the episode to come, one for each replicate; None keeps them.
 
@@ -156,7 +161,7 @@ class Runner:
     reset_state = reset
 
     def close(self) -> None:
-        """End threads and let go of what runs hold; the record stays readable."""
+        """End threads and free what the program holds; the record stays readable."""
         if self.program is not None:
             self.program.close()
 
@@ -166,7 +171,7 @@ class Runner:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- what it holds -------------------------------------------------------------------------
+    # --- its parts -------------------------------------------------------------------------
 
     @property
     def state(self) -> State:
@@ -196,7 +201,7 @@ class Runner:
 
         Raises: RunnerError before `init`.
         """
-        return None if self.state is None else self._span.differentiator
+        return None if self.state is None else self._gradient.window.differentiator
 
     @property
     def config(self) -> dict[str, Any]:
@@ -211,7 +216,7 @@ class Runner:
         )
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """Path and tensor of every parameter, the tensors themselves."""
+        """Iterate over path and tensor of every parameter; the tensors themselves, not copies."""
         return iter(self._parameters)
 
     def parameters(self) -> Iterator[Tensor]:
@@ -219,11 +224,11 @@ class Runner:
         return (value for _, value in self.named_parameters())
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Copies of the parameters by path, for `load_state_dict`; see `get_state` for the rest."""
+        """Copy the parameters by path, for `load_state_dict`; `get_state` copies the rest."""
         return {path: value.detach().clone() for path, value in self.named_parameters()}
 
     def load_state_dict(self, values: Mapping[str, Tensor]) -> None:
-        """Write what `state_dict` gave into the parameters, which stay the tensors that they are.
+        """Write what `state_dict` gave into the parameters, which stay the same tensors.
 
         Raises: PathError, ParameterError, see `Parameters.load`.
         """
@@ -242,12 +247,12 @@ class Runner:
 
     def _parameters_changed(self) -> None:
         if self._state is not None:
-            self._span.end()
+            self._gradient.window.end()
             if isinstance(self.program, CapturedSteps):
                 self.program.forget()
 
     def set_value(self, path: str, value: Tensor | float) -> None:
-        """Change a value of the state between two steps, such as what a policy decides.
+        """Set a value of the state between two steps, such as what a policy decides.
 
         value: of the value's shape, or of one that broadcasts to it. Where it requires a gradient,
         the steps to come are differentiated by it as by a parameter.
@@ -257,8 +262,8 @@ class Runner:
         """
         wants = isinstance(value, Tensor) and value.requires_grad
         if wants and self.settings.gradient is not False:
-            self._span.refuse_other_than_controls(path)
-        with torch.set_grad_enabled(wants and self._may_differentiate()):
+            self._gradient.window.refuse_other_than_controls(path)
+        with torch.set_grad_enabled(wants and self._gradient.is_allowed):
             self._recorder.before_writing([path], in_place=True)
             self.state.assign(path, value)
             self._recorder.after_change(path)
@@ -266,15 +271,15 @@ class Runner:
             self.program.columns_changed()
 
     def get_performance_stats(self) -> dict[str, Any]:
-        """What it has done since it was made: a flat dict, see `hotloop.sim.stats.report`."""
+        """Report its counters since it was made: a flat dict, see `hotloop.sim.stats.report`."""
         recorder = self._recorder if self._state is not None else None
         found = report(self._stats, self._traffic, self.settings, self.program, recorder)
-        differentiator = None if self._state is None else self._span.differentiator
+        differentiator = None if self._state is None else self.differentiator
         facts = {} if differentiator is None else differentiator.facts()
         return found | {f"gradient_{name}": value for name, value in facts.items()}
 
     def get_state(self) -> dict[str, Any]:
-        """A copy of all that steps change, for `set_state`; parameters are not part of it."""
+        """Copy all that steps change, for `set_state`; parameters are not part of it."""
         return {
             "state": self.state.get_state(),
             "recorder": self._recorder,
@@ -283,7 +288,7 @@ class Runner:
         }
 
     def set_state(self, saved: Mapping[str, Any]) -> None:
-        """Put back what `get_state` returned, as often as wanted."""
+        """Restore what `get_state` returned, as often as wanted."""
         seeds = self.state.seeds.clone()
         with torch.no_grad():
             self.state.set_state(saved["state"])
@@ -294,14 +299,14 @@ class Runner:
         self._recorder.set_state(saved["record"])
         self._state_was_put_back()
 
-    # --- the two ways of a step ----------------------------------------------------------------
+    # --- substeps or a program ----------------------------------------------------------------
 
     def _run_substeps(self, num_steps: int) -> None:
         for _ in range(num_steps):
             with self._guarded():
                 self._all_substeps()
             self.state.step += 1
-            self._scores.after_step()
+            self._gradient.after_step()
 
     def _all_substeps(self) -> None:
         for substep, staged in zip(self.substeps, self._stages, strict=True):
@@ -309,12 +314,12 @@ class Runner:
                 staged()
 
     def _substeps_alone(self) -> None:
-        """All substeps with nothing beside them: what marks or times them is no part of a graph."""
+        """Run all substeps and nothing else: their stages and timers are no part of a graph."""
         for number in range(len(self.substeps)):
             self._substep(number)
 
     def _substep(self, number: int) -> None:
-        """One round of a substep: run it, hold it to its declaration, take over what it says."""
+        """Run one substep, check its results against its declaration, and commit them."""
         substep, view, state = self.substeps[number], self._views[number], self.state
         state.substep = substep.name
         versions = view.versions()
@@ -326,7 +331,7 @@ class Runner:
                 f"substep {substep.name!r} changed {changed[0]!r} in place; return a new tensor"
             )
         check_results(substep, results, state)
-        if not state.counts_on_device:  # the whole of a captured step waits before it starts
+        if not state.counts_on_device:  # a captured step waits as a whole before it starts
             self._recorder.before_writing(substep.writes, in_place=False)
         self._touched = True
         state.commit(results, keep_graph=torch.is_grad_enabled())
@@ -334,7 +339,7 @@ class Runner:
             self._recorder.after_substep(state.step, number)
 
     def _run_program(self, num_steps: int) -> None:
-        """All steps at once, unless something is to be copied after each."""
+        """Run all steps in one call of the program, unless the record copies after each."""
         state = self.state
         if state.settle() and self.program is not None:
             self.program.columns_changed()
@@ -348,7 +353,7 @@ class Runner:
             self._recorder.after_step(state.step - 1)
 
     def _make_program(self) -> None:
-        """The program, if there is one, for the state as it is: a new one for other seeds."""
+        """Make the program for the present state, if there is one; other seeds need a new one."""
         self.close()
         program, settings = None, self.settings
         if settings.fused and self.model.program is not None:
@@ -361,77 +366,19 @@ class Runner:
             self._advance = stage("step", program.advance, kind=kind, effect="stateful")
 
     def _seeds_changed(self) -> None:
-        """Make the program anew, unless it is a graph, which reads the seeds where they are."""
+        """Make the program anew, unless it is a graph, which reads the seeds from the state."""
         if not isinstance(self.program, CapturedSteps):
             self._make_program()
 
     def _refuse_idle_settings(self) -> None:
-        """A setting acts or is refused."""
+        """Refuse a setting on which nothing in this run acts."""
         who, acting = "its substeps, which do", list[object](self.substeps)
         if self.program is not None and not isinstance(self.program, CapturedSteps):
             who, acting = f"its program {self.program.name!r}, which does", [self.program]
-        acts_on = {name for part in acting for name in getattr(part, "acts_on", ())}
-        for name, value in self.settings.asked().items():
-            if name not in acts_on:
-                raise SettingError(
-                    f"{name}={value!r}: model {self.model.name!r} runs by {who} not act on it; "
-                    "leave it out"
-                )
-        gradient = self.settings.gradient
-        if self.model.gradient is None and gradient not in (True, False, "auto", "score"):
-            raise SettingError(
-                f"gradient={gradient!r}: model {self.model.name!r} has no estimators of its own: "
-                "expected True, False, 'auto' or 'score'"
-            )
+        name = self.model.name
+        self.settings.refuse_idle(name, who, acting, has_estimators=self.model.gradient is not None)
 
     # --- between steps -------------------------------------------------------------------------
-
-    def _wants_gradient(self) -> bool:
-        wanted = self._parameters.require_grad or self.state.has_given
-        return wanted and self._may_differentiate()
-
-    @contextmanager
-    def _noted(self, keeps_graph: bool) -> Iterator[None]:
-        """Where the substeps are differentiated, what they decide by draws is noted.
-
-        Where that turns out to give no gradient, the state is put back: no step was done.
-        """
-        if not keeps_graph:
-            yield
-            return
-        saved = self.get_state() if self._scores.may_refuse else None
-        try:
-            with self._scores.noted():
-                yield
-        except SettingError:
-            if saved is not None:
-                self.set_state(saved)
-            raise
-
-    def _refuse_lost_gradient(self) -> None:
-        """A gradient that is asked for is given or refused."""
-        for substep in self.substeps:
-            asked = [name for name, value in substep.learnable.items() if value.requires_grad]
-            if asked and not substep.differentiable:
-                raise SettingError(
-                    f"parameter {asked[0]!r} of substep {substep.name!r} requires a gradient, and "
-                    f"torch finds none through {type(substep).__name__}: give the Model the "
-                    "gradient that belongs to it, or run with gradient=False"
-                )
-
-    def _warn_of_lost_gradient(self) -> None:
-        if self._warned or any(slot.now.requires_grad for slot in self.state.slots.values()):
-            return
-        self._warned = True
-        warnings.warn(
-            f"model {self.model.name!r}: a parameter requires a gradient, and after "
-            f"{self.state.step} steps no value of the state has one: what depends on it was "
-            "detached, rounded or compared",
-            stacklevel=3,
-        )
-
-    def _may_differentiate(self) -> bool:
-        return self.settings.gradient is not False and torch.is_grad_enabled()
 
     def _refuse_impossible(self, num_steps: int) -> None:
         done = self.state.step
@@ -451,7 +398,7 @@ class Runner:
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:
-        """Whatever ends the block early, the runner knows whether its state is still whole."""
+        """Note whether an error in the block left the state between two steps."""
         self._touched = False
         try:
             yield
@@ -475,7 +422,6 @@ class Runner:
 
     def _state_was_put_back(self) -> None:
         self._broken = ""
-        self._span.end()
-        self._scores.end()
+        self._gradient.end()
         if self.program is not None:
             self.program.columns_changed()

@@ -1,17 +1,16 @@
 """A gradient for models that draw: the score function of every draw compared with a probability.
 
-`state.uniform(...) < chance` decides, and a decision has no derivative. Its probability has one:
-with S the sum of the logarithms of the probabilities of all decisions until now, and c anything
-that came of them,
+The decision `state.uniform(...) < chance` has no derivative, but its probability has: with S the
+sum of the logarithms of the probabilities of all decisions until now, and c any value that depends
+on them,
 
     d E[c] = E[dc + (c - b) dS],
 
-whatever b, as long as it does not depend on the run's own draws. Here b is the mean of the other
-replicates, so that a run counts for how it differs from them. The estimate has no bias and much
-noise: it grows with the number of decisions, and falls with the number of replicates.
-What a record keeps of columns between these steps has torch's own gradient only.
-A value that torch gives a gradient, such as that of a model which puts a chance in the place of its
-decision on the way back, keeps that one and gets no other, unless gradient="score" asks for both.
+for any b that does not depend on the run's own draws. Here b is the mean of the other replicates.
+The estimate has no bias, but much variance: it grows with the number of decisions, and falls with
+the number of replicates. Copies of columns in a record between these steps have torch's gradient
+only. A value that has a gradient of torch's, such as from a straight-through estimator in the
+model, keeps that and gets no other, unless gradient="score" asks for both.
 Source: Williams 1992; leave-one-out baselines, Kool, van Hoof and Welling 2019.
 """
 
@@ -30,12 +29,12 @@ _BELOW = {torch.lt, torch.le, torch.less, torch.less_equal, Tensor.__lt__, Tenso
 _BELOW |= {Tensor.lt, Tensor.le, Tensor.less, Tensor.less_equal}
 _ABOVE = {torch.gt, torch.ge, torch.greater, torch.greater_equal, Tensor.__gt__, Tensor.__ge__}
 _ABOVE |= {Tensor.gt, Tensor.ge, Tensor.greater, Tensor.greater_equal}
-# Leave draws what they are.
+# Operations that leave draws as they are.
 _SAME_DRAWS = {Tensor.to, Tensor.float, Tensor.double, Tensor.detach, Tensor.clone, torch.clone}
 
 
 class Scores:
-    """The decisions of a span of steps, and the gradient that they give to what came of them.
+    """The decisions of consecutive steps, and the gradient that they give to what depends on them.
 
     to_all: also to values that have a gradient without them.
     """
@@ -51,9 +50,9 @@ class Scores:
 
     @contextmanager
     def noted(self) -> Iterator[None]:
-        """Note the decisions of the steps in the block, which go on with the span or start one.
+        """Note the decisions of the steps in the block, which continue those noted before.
 
-        What these steps read carries no scores: they would count twice in what comes of it.
+        What these steps read has no score: it would count twice in their results.
         """
         if self._first is None:
             self._first, self._by_step = self._state.step, {}
@@ -70,7 +69,7 @@ class Scores:
         self._attach(self._first)
 
     def _attach(self, first: int) -> None:
-        """Give what the span has made of the state the gradient of its decisions."""
+        """Give the state after these steps the gradient of their decisions."""
         if not self._by_step:
             return
         done = self._state.step
@@ -84,7 +83,7 @@ class Scores:
             self._warn_of(own[0])
             ready = {path: slot for path, slot in ready.items() if path not in own}
         if (self._state.replicates or 1) < 2:
-            return  # which `after_step` has let pass
+            return  # allowed by `after_step`
         none = torch.zeros_like(next(iter(self._by_step.values())))
         steps = [self._by_step.get(step, none) for step in range(first, done)]
         until = torch.stack(steps, -1).cumsum(-1)  # (R, steps)
@@ -99,7 +98,7 @@ class Scores:
             self._inner[path] = (inner, outer)
 
     def after_step(self) -> None:
-        """Refuse a single run whose values have no gradient but that of decisions, at once.
+        """Refuse a single run whose values have no gradient but that of decisions.
 
         Raises: SettingError.
         """
@@ -130,7 +129,7 @@ class Scores:
             )
 
     def end(self) -> None:
-        """What comes next is another span, or has no gradient."""
+        """Forget the decisions: the next steps have others, or no gradient."""
         self._first, self._by_step, self._inner = None, {}, {}
 
     def _watched(self, drawn: Tensor) -> Tensor:
@@ -138,7 +137,7 @@ class Scores:
 
     @property
     def substep(self) -> str:
-        """The one that runs."""
+        """The name of the substep that runs."""
         return self._state.substep
 
     def decided(self, below: Tensor, chance: Tensor) -> None:
@@ -152,14 +151,14 @@ class Scores:
 
 
 def _scored(values: Tensor, scores: Tensor) -> Tensor:
-    """values (R, ...), with the gradient of scores that broadcast to them."""
+    """Give values (R, ...) the gradient of scores that broadcast to them."""
     held = values.detach().to(torch.float64)
     others = (held.sum(0, keepdim=True) - held) / (len(held) - 1)
     return values + ((held - others) * (scores - scores.detach())).to(values.dtype)
 
 
 class _Draws(Tensor):
-    """Draws, whose comparison with a chance is noted, and what was computed from them.
+    """Draws, and tensors computed from them, whose comparison with a chance is noted.
 
     as_drawn: whether they are as they were drawn, from 0 to 1.
     """

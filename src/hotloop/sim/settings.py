@@ -1,5 +1,6 @@
-"""How a model is run: what an executor is told besides the model and its population."""
+"""How a model is run: the settings of an executor besides the model and its population."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +16,7 @@ PRECISIONS = ("double", "mixed")
 class Settings:
     """One run's settings, with the device found and checked; substeps and programs may read them.
 
-    Raises: SettingError for a value that cannot be.
+    Raises: SettingError for a value out of range.
     """
 
     device: torch.device
@@ -25,7 +26,7 @@ class Settings:
     replicates: int | None = None
     """Runs of one ensemble, stepped in one batch (R); None is a single run without that axis."""
     fused: bool = True
-    """Whether the model's program, if it has one, takes the place of its substeps."""
+    """Whether the model's program, if it has one, runs instead of its substeps."""
     capture: bool = False
     """Whether a step of the substeps is captured as a CUDA graph and replayed."""
     active_set: bool | Literal["auto"] = "auto"
@@ -34,19 +35,37 @@ class Settings:
     """CPU threads of a program, or of torch while substeps run; None takes all that this process
     may use."""
     precision: Literal["double", "mixed"] = "double"
-    """Number format of a model's arithmetic; "mixed" is a model's own faster, rougher choice."""
+    """Number format of a model's arithmetic; "mixed" is faster and less precise."""
     gradient: str | bool = "auto"
     """Estimator through random events, by the model's name for it, or "score"; False: none, True
     and "auto": the model's own choice, taken where a parameter requires a gradient."""
 
-    def asked(self) -> dict[str, object]:
-        """The settings that ask for a faster way, which is refused where nothing goes it."""
-        wanted: dict[str, object] = {}
+    def refuse_idle(
+        self, model: str, who: str, acting: Sequence[object], *, has_estimators: bool
+    ) -> None:
+        """Refuse settings that are asked for and on which nothing acts.
+
+        acting: what runs the model; what acts on settings has their names in `acts_on`. who: the
+        same in words. has_estimators: whether the model brings estimators of gradients.
+
+        Raises: SettingError.
+        """
+        asked: dict[str, object] = {}
         if self.active_set is True:
-            wanted["active_set"] = True
+            asked["active_set"] = True
         if self.precision != "double":
-            wanted["precision"] = self.precision
-        return wanted
+            asked["precision"] = self.precision
+        acts_on = {name for part in acting for name in getattr(part, "acts_on", ())}
+        for name, value in asked.items():
+            if name not in acts_on:
+                raise SettingError(
+                    f"{name}={value!r}: model {model!r} runs by {who} not act on it; leave it out"
+                )
+        if not has_estimators and self.gradient not in (True, False, "auto", "score"):
+            raise SettingError(
+                f"gradient={self.gradient!r}: model {model!r} has no estimators of its own: "
+                "expected True, False, 'auto' or 'score'"
+            )
 
     def __post_init__(self) -> None:
         expect_whole("replicates", self.replicates, 1)
@@ -70,9 +89,9 @@ class Settings:
 
 
 def find_device(wanted: str | torch.device = "auto") -> torch.device:
-    """The device to run on; "auto" takes CUDA where there is a card, else the CPU.
+    """Find the device to run on; "auto" takes CUDA where there is a card, else the CPU.
 
-    A card comes with its number: a tensor's device has one, and is compared with this.
+    A card has its number: a tensor's device has one, and is compared with this.
 
     Raises: DeviceError for a device that this machine or this build of torch does not have.
     """

@@ -1,9 +1,9 @@
-"""What a simulation is at one moment: tensors at paths such as "agents/people/stage".
+"""The state of a simulation: tensors at paths such as "agents/people/wealth".
 
-Every value that a substep writes has a home, allocated once, and where substeps run as they are a
-spare beside it: results are copied into the one that is not the value, and then take its place.
-So nothing is seen half written, and no step allocates state. Where a gradient is wanted the
-results themselves become the state, and no tensor is ever written again.
+Every value that a substep writes has a home tensor, allocated once, and where substeps run a spare
+one: results are copied into the one that is not the present value, and then replace it. So no value
+is ever half written, and no step allocates state. Where a gradient is wanted the results themselves
+become the state, and no tensor is written again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ from hotloop.sim import draws
 from hotloop.sim.network import AnyNetwork
 from hotloop.sim.paths import Branch, names_below
 from hotloop.sim.settings import Settings
-from hotloop.sim.stats import Traffic
+from hotloop.sim.traffic import Traffic
 
 SECTIONS = ("agents", "environment", "networks", "objects")
 COUNTERS = ("current_step", "current_substep")
@@ -26,9 +26,9 @@ COUNTERS = ("current_step", "current_substep")
 
 @dataclass
 class Slot:
-    """Where one value of the state is kept: `now` is the home, the spare, or a graph's tensor.
+    """The tensors of one value: `now` is the home, the spare, or a result that has a graph.
 
-    given: the value as it was set from outside, where it is to be differentiated by.
+    given: the value as it was set from outside, where it requires a gradient.
     """
 
     path: str
@@ -45,7 +45,7 @@ class Slot:
 
 
 class State(Mapping[str, Any]):
-    """All values of one runner: `state["agents"]["people"]["stage"]`, or by its path in one.
+    """All values of one runner: `state["agents"]["people"]["wealth"]`, or by one path.
 
     Shapes: a column of agents (N, ...), a value of the environment or of an object any, a series
     (T,); in an ensemble each with a leading R.
@@ -58,14 +58,14 @@ class State(Mapping[str, Any]):
         self.sizes = dict(sizes)
         self.num_steps = num_steps
         self.traffic = traffic
-        self.substep = ""  # the one that runs, or ran last
+        self.substep = ""  # name of the one that runs, or ran last
         self.slots: dict[str, Slot] = {}
         self.networks: dict[str, AnyNetwork] = {}
         count = settings.replicates
         seeds = settings.seed + torch.arange(count or 1)
         self.seeds = (seeds[0] if count is None else seeds).to(settings.device)
         self._step_home = torch.zeros((), dtype=torch.int64, device=settings.device)
-        self.step_index = self._step_home  # the step's number where a graph can count it
+        self.step_index = self._step_home  # the step's number, which a graph can count
         self.counts_on_device = False  # while a graph is captured
         self._step = 0
         # Wraps the draws of steps that are differentiated, see scores.py.
@@ -85,7 +85,7 @@ class State(Mapping[str, Any]):
     def step(self) -> int:
         """Steps done in this episode; within a step its number, from 0.
 
-        Raises: SubstepError while a graph is captured, which would repeat this number for ever.
+        Raises: SubstepError while a graph is captured, which would repeat this number.
         """
         if self.counts_on_device:
             raise SubstepError(
@@ -101,9 +101,9 @@ class State(Mapping[str, Any]):
         self.renew_step_index()
 
     def renew_step_index(self) -> None:
-        """Give `step_index` a tensor of its own for a differentiable step, which may hold on to it.
+        """Give `step_index` a tensor of its own for a differentiable step, whose graph may keep it.
 
-        Captured graphs count in the one tensor that all other steps share.
+        All other steps, and captured graphs, count in one tensor.
         """
         self.step_index = self._step_home.clone() if torch.is_grad_enabled() else self._step_home
 
@@ -117,11 +117,11 @@ class State(Mapping[str, Any]):
         return self.sizes[population]
 
     def uniform(self, stream: int, population: str) -> Tensor:
-        """This step's draws in [0, 1) for every agent, float64, (N,) or (R, N).
+        """Draw from [0, 1) for every agent in this step, float64, (N,) or (R, N).
 
         stream: one number for each kind of decision, so that no two share a draw.
         """
-        # On a card the number is there already: handing it over would hold up the host.
+        # On a card the number is there already: a copy from the host would synchronise.
         on_host = self.device.type == "cpu" and not self.counts_on_device
         step = self._step if on_host else self.step_index
         drawn = draws.uniform(self.seeds, step, stream, self.size(population))
@@ -130,7 +130,7 @@ class State(Mapping[str, Any]):
     # --- reading by path ----------------------------------------------------------------------
 
     def __getitem__(self, path: str) -> Any:
-        """The tensor or network at a path, or a mapping of what is below it.
+        """Return the tensor or network at a path, or a mapping of the values below it.
 
         Raises: PathError, with the nearest path.
         """
@@ -153,11 +153,11 @@ class State(Mapping[str, Any]):
         return len(SECTIONS) + len(COUNTERS)
 
     def paths(self) -> list[str]:
-        """The path of every tensor and network."""
+        """List the path of every tensor and network."""
         return [*self.slots, *(f"networks/{name}" for name in self.networks)]
 
     def below(self, path: str) -> list[str]:
-        """The names right below a path."""
+        """List the names right below a path."""
         return names_below(path, self.paths())
 
     # --- writing ------------------------------------------------------------------------------
@@ -171,9 +171,9 @@ class State(Mapping[str, Any]):
         written: bool = True,
         series: bool = False,
     ) -> None:
-        """Make room for a value of shape `own`, behind R, which starts as `initial`.
+        """Add a value of shape `own`, after R, which starts as `initial`.
 
-        What no substep writes is held once: replicates share it.
+        A value that no substep writes is kept once; replicates share it.
         """
         shape = own if self.replicates is None else (self.replicates, *own)
         if written:
@@ -185,19 +185,19 @@ class State(Mapping[str, Any]):
         self.slots[path] = Slot(path, home, initial, written, series)
 
     def commit(self, results: Mapping[str, Tensor], *, keep_graph: bool) -> None:
-        """Let checked results become the state, all at once.
+        """Make checked results the state, all at once.
 
-        keep_graph: as they are, so that they can be differentiated; else as copies.
+        keep_graph: use the tensors themselves, so that they can be differentiated; else copies.
         """
         ready = [(s := self.slots[p], self._next(s, v, keep_graph)) for p, v in results.items()]
         for slot, value in ready:
             slot.now, slot.given = value, None
 
     def settle(self) -> bool:
-        """Bring every value to its home, where programs and captured graphs look for it.
+        """Copy every value to its home tensor, which programs and captured graphs read.
 
-        Returns: whether a column or value had been elsewhere, as substeps leave them; series,
-        whose entries only ever come to be, do not count.
+        Returns: whether a column or value was in another tensor, as after substeps; series do not
+        count, as their entries are only added.
         """
         away = [slot for slot in self.slots.values() if slot.now is not slot.home]
         for slot in away:
@@ -206,9 +206,9 @@ class State(Mapping[str, Any]):
         return any(not slot.is_series for slot in away)
 
     def assign(self, path: str, value: Tensor | float) -> None:
-        """Set a value between two steps; `reset` brings the first one back.
+        """Set a value between two steps; `reset` restores the first one.
 
-        One that requires a gradient becomes the value itself.
+        A tensor that requires a gradient becomes the value itself.
 
         Raises: PathError; SubstepError for a column that no substep writes, which replicates and
         programs share.
@@ -224,7 +224,7 @@ class State(Mapping[str, Any]):
         if fitting.requires_grad:
             slot.now = slot.given = fitting.expand(slot.home.shape)
         elif any(other.now.requires_grad for other in self.slots.values()):
-            # A graph may have read what is there: it is left as it is.
+            # A graph may have read the present tensor: it is not changed.
             slot.now = fitting.expand(slot.home.shape).clone()
         else:
             self.settle()
@@ -232,14 +232,14 @@ class State(Mapping[str, Any]):
 
     @property
     def has_given(self) -> bool:
-        """Whether a value was set that is to be differentiated by, or made so where it stands."""
+        """Whether a value was set that requires a gradient, or was made to require one."""
         return any(
             slot.given is not None or (slot.now.requires_grad and slot.now.is_leaf)
             for slot in self.slots.values()
         )
 
     def reset(self) -> None:
-        """Everything as it was at first."""
+        """Restore every first value."""
         for slot in self.slots.values():
             slot.now, slot.given = slot.home, None
             if slot.is_written:
@@ -247,7 +247,7 @@ class State(Mapping[str, Any]):
         self.step, self.substep = 0, ""
 
     def restart(self, path: str, initial: Tensor) -> None:
-        """Give a value another first value of the same shape, and set it to that."""
+        """Replace the first value by one of the same shape, and set the value to it."""
         slot = self.slots[path]
         slot.initial = initial
         if slot.is_written:
@@ -257,7 +257,7 @@ class State(Mapping[str, Any]):
         slot.now = slot.home
 
     def get_state(self) -> dict[str, Any]:
-        """A copy of everything that steps change, and of the seeds; `set_state` takes it back."""
+        """Copy all that steps change, and the seeds, for `set_state`."""
         return {
             "step": self._step,
             "substep": self.substep,
@@ -267,7 +267,7 @@ class State(Mapping[str, Any]):
         }
 
     def set_state(self, saved: Mapping[str, Any]) -> None:
-        """Put back, in place, what `get_state` returned."""
+        """Restore, in place, what `get_state` returned."""
         self.seeds.copy_(saved["seeds"])
         for path, initial in saved["initial"].items():
             if self.slots[path].initial is not initial:
@@ -300,7 +300,7 @@ class State(Mapping[str, Any]):
 
 
 class StateView(Mapping[str, Any]):
-    """The part of a state that a substep declares to read; all else is refused.
+    """The part of a state that a substep declares to read; other reads are refused.
 
     Raises: SubstepError for a path that exists and was not declared, PathError for one that does
     not exist.
@@ -329,7 +329,7 @@ class StateView(Mapping[str, Any]):
         return self._state.step_index
 
     def versions(self) -> dict[str, int]:
-        """How often each tensor that may be read was written in place."""
+        """Return how often each readable tensor was written in place."""
         return {path: self._state.slots[path].now._version for path in self._tensors}
 
     def size(self, population: str) -> int:
@@ -337,16 +337,16 @@ class StateView(Mapping[str, Any]):
         return self._state.size(population)
 
     def uniform(self, stream: int, population: str) -> Tensor:
-        """As `State.uniform`."""
+        """Do as `State.uniform`."""
         return self._state.uniform(stream, population)
 
     def __getitem__(self, path: str) -> Any:
-        """The tensor or network at a path, or a mapping of what is below it."""
+        """Return the tensor or network at a path, or a mapping of the values below it."""
         if path in self._known or path in COUNTERS:
             return self._state[path]
         if self.below(path):
             return Branch(self, path)
-        self._state[path]  # a path that does not exist is told so
+        self._state[path]  # raises PathError for a path that does not exist
         raise SubstepError(
             f"substep {self._reader!r} reads {path!r} without declaring it; "
             f"declared: {', '.join(self._allowed) or 'nothing'}. Add it to `reads`"
@@ -359,5 +359,5 @@ class StateView(Mapping[str, Any]):
         return len(list(iter(self)))
 
     def below(self, path: str) -> list[str]:
-        """The declared names right below a path."""
+        """List the declared names right below a path."""
         return names_below(path, self._allowed)

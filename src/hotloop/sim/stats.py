@@ -1,46 +1,20 @@
-"""What a runner did and how long it took: memory, transfers, time by stage."""
+"""What a runner did and how long it took: steps, time by stage, and the report of all counters."""
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch import Tensor
 
-if TYPE_CHECKING:
-    from hotloop.sim.program import Program
-    from hotloop.sim.record import Recorder
-    from hotloop.sim.settings import Settings
+from hotloop.sim.program import Program
+from hotloop.sim.record import Recorder
+from hotloop.sim.settings import Settings
+from hotloop.sim.traffic import Traffic
 
 # Pairs of CUDA events that may wait to be read; beyond, those that are over are added up.
 PENDING_EVENTS = 512
-
-
-@dataclass
-class Traffic:
-    """What happened to memory: the state's tensors, and what crossed to another device."""
-
-    allocations: int = 0
-    allocated_bytes: int = 0
-    reuses: int = 0
-    transfers: int = 0
-    transfer_bytes: int = 0
-
-    def allocated(self, tensor: Tensor) -> Tensor:
-        """`tensor`, counted as new."""
-        self.allocations += 1
-        self.allocated_bytes += tensor.numel() * tensor.element_size()
-        return tensor
-
-    def moved(self, tensor: Tensor, device: torch.device) -> Tensor:
-        """`tensor` on `device`, counted where it has to travel."""
-        if tensor.device == device:
-            return tensor
-        self.transfers += 1
-        self.transfer_bytes += tensor.numel() * tensor.element_size()
-        return tensor.to(device)
 
 
 @dataclass
@@ -56,14 +30,14 @@ class Stats:
     stage_seconds: dict[str, float] = field(default_factory=dict)
     _events: list[tuple[str, Any, Any]] = field(default_factory=list)
 
-    def count_snapshots(self, recorder: "Recorder") -> None:
-        """Take over what a recorder has copied: its episode is over."""
+    def count_snapshots(self, recorder: Recorder) -> None:
+        """Add what a recorder has copied, at the end of its episode."""
         self.snapshots += recorder.snapshots
         self.snapshot_bytes += recorder.snapshot_bytes
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
-        """Add the block's time to a stage's: of the host, or on CUDA between two events."""
+        """Add the block's time to a stage: of the host, or on CUDA between two events."""
         if self.device.type == "cuda":
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record(torch.cuda.current_stream(self.device))
@@ -78,14 +52,14 @@ class Stats:
         self._add(stage, time.perf_counter() - start)
 
     def read_stage_seconds(self) -> dict[str, float]:
-        """Seconds of each stage; on CUDA this waits for what is still running."""
+        """Return the seconds of each stage; on CUDA, wait for running work first."""
         if self._events:
             torch.cuda.synchronize(self.device)
             self._read_events()
         return dict(self.stage_seconds)
 
     def _read_events(self) -> None:
-        # Events come to pass in their order: the first that has not ends the search.
+        # Events complete in their order: the first incomplete one ends the search.
         while self._events and self._events[0][2].query():
             stage, begin, end = self._events.pop(0)
             self._add(stage, begin.elapsed_time(end) / 1000)
@@ -97,13 +71,13 @@ class Stats:
 def report(
     stats: Stats,
     traffic: Traffic,
-    settings: "Settings",
-    program: "Program | None",
-    recorder: "Recorder | None",
+    settings: Settings,
+    program: Program | None,
+    recorder: Recorder | None,
 ) -> dict[str, Any]:
-    """Everything that was counted, as `Runner.get_performance_stats` returns it.
+    """Report all counters, as `Runner.get_performance_stats` returns them.
 
-    program: "substeps", or the name of what took their place. device, precision, replicates: of
+    program: "substeps", or the name of the program. device, precision, replicates: of
     the run. steps, agent_steps (of all replicates), seconds in `step` (on CUDA until all was
     launched), agent_steps_per_s; seconds_<stage>: of each substep, or of "step" in a program.
     allocations, allocated_bytes, reuses: of the state's tensors. transfers, transfer_bytes: to the

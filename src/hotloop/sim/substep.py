@@ -1,8 +1,7 @@
 """A substep: one round of observe, act and transition for named populations.
 
-A substep says which parts of the state it reads and which it writes, and is held to it: it is
-handed a view of what it reads, and what it returns must be what it writes. It never changes a
-tensor in place.
+A substep declares which parts of the state it reads and which it writes: it gets a view of what it
+reads, and must return what it writes. It never changes a tensor in place.
 """
 
 import re
@@ -18,21 +17,21 @@ from hotloop.sim.state import Slot, State, StateView
 
 
 class Substep(ABC):
-    """Write `transition`, and `observe` and `act` where they say something of their own.
+    """A substep: write `transition`, and `observe` and `act` where they are needed.
 
     Tensors are (N,) in a single run and (R, N) in an ensemble: operations along `dim=-1` serve
     both. A series of the environment, one entry a step, is returned as today's value, () or (R,).
 
-    name: how paths and figures call it; the class's name in snake case if not set.
+    name: used in paths and figures; the class's name in snake case if not set.
     populations: those whose agents act.
-    reads, writes: paths such as "agents/people/stage"; in `reads` a prefix stands for all below.
+    reads, writes: paths such as "agents/people/wealth"; in `reads` a prefix stands for all below.
     learnable: parameters by name, which calibration changes. A parameter of shape (L, 1) is a
     series of any length, for a model that repeats its last entry. A "/" in a name puts another
     name than the substep's before it in the parameter's path.
 
     differentiable: whether torch finds the gradient of its parameters through what it computes;
-    draws that it compares with a chance are seen to, see scores.py.
-    acts_on: names of the settings of `Settings.asked` that it acts on, such as "precision".
+    draws that it compares with a chance have a gradient, too, see scores.py.
+    acts_on: names of the settings that it acts on, such as "precision"; see `Settings.refuse_idle`.
 
     Every runner works with a copy of its own.
     """
@@ -52,7 +51,7 @@ class Substep(ABC):
         }
 
     def parameter(self, name: str) -> Tensor:
-        """A learnable tensor as it stands now.
+        """Return the present value of a learnable tensor.
 
         Raises: SubstepError for a name that was not given to `__init__`.
         """
@@ -64,7 +63,7 @@ class Substep(ABC):
             ) from None
 
     def observe(self, state: StateView) -> Mapping[str, Any]:  # noqa: ARG002
-        """What the agents see."""
+        """Return what the agents see."""
         return {}
 
     def act(
@@ -72,15 +71,15 @@ class Substep(ABC):
         state: StateView,  # noqa: ARG002
         observation: Mapping[str, Any],
     ) -> Mapping[str, Any]:
-        """What the agents decide to do, given what they see; all that they see if not written."""
+        """Return what the agents decide, given what they see; by default all that they see."""
         return observation
 
     @abstractmethod
     def transition(self, state: StateView, action: Mapping[str, Any]) -> Mapping[str, Tensor]:
-        """What becomes of the state: a new tensor for every path in `writes`."""
+        """Return a new tensor for every path in `writes`."""
 
     def run(self, state: StateView) -> Mapping[str, Tensor]:
-        """One round; returns what `transition` does."""
+        """Do one round; returns what `transition` returns."""
         return self.transition(state, self.act(state, self.observe(state)))
 
 
@@ -89,7 +88,7 @@ def _snake_case(name: str) -> str:
 
 
 def check_results(substep: Substep, results: object, state: State) -> None:
-    """Hold a substep to its declaration: every path it writes, with its shape and kind of numbers.
+    """Check a substep's results against its declaration: paths, shapes and dtypes.
 
     Raises: SubstepError, naming the substep and the path.
     """

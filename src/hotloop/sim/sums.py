@@ -1,10 +1,10 @@
 """Sums of messages along edges, compiled for the CPU, for all models and with gradients.
 
-A sum over rows of a few edges each spends its time on branches that the processor guesses wrong
-and on loads that wait for each other. So receivers are laid out by degree, a window of them at a
-time, and four rows of one length are summed side by side: in half the time of a product with a
-sparse matrix (benchmarks/own_model.py). Where few messages are not zero, those few are pushed.
-Every way adds the messages to a receiver in the order of their senders: the bits are the same.
+A sum over rows of a few edges each spends its time on mispredicted branches and on loads that wait
+for each other. So receivers are ordered by degree, a window of them at a time, and four rows of one
+length are summed side by side: in half the time of a product with a sparse matrix
+(benchmarks/own_models.py). Where few messages are not zero, only those are pushed. Each way adds
+the messages to a receiver in the order of their senders, so that the bits are the same.
 """
 
 import math
@@ -22,11 +22,11 @@ from hotloop.sim.threads import in_parts
 
 Array = np.ndarray[Any, Any]
 
-# Receivers that are sorted by degree together: their sums stay in the first-level cache.
+# Receivers that are sorted by degree together: their sums fit the first-level cache.
 WINDOW = 4096
 # Push where it reads at most this share of the edges. Measured: both take as long at a tenth.
 PUSHED_SHARE = 1 / 16
-# Messages that are looked through at once for one that is not zero.
+# Messages that are searched at once for one that is not zero.
 BLOCK = 64
 # Contacts that are drawn at once, before they are summed.
 DRAWN_AT_ONCE = 2048
@@ -38,25 +38,25 @@ _0, _1, _2, _3, _4 = (np.uint64(i) for i in range(5))
 
 
 class Edges(Protocol):
-    """Who reaches whom, as a linear map of messages and its transpose."""
+    """Edges as a linear map of messages, and its transpose."""
 
     def forward(self, messages: torch.Tensor) -> torch.Tensor:
-        """For every receiver the sum of what its senders send: (..., N)."""
+        """Sum, for every receiver, what its senders send: (..., N)."""
 
     def backward(self, gradient: torch.Tensor) -> torch.Tensor:
-        """For every sender the sum of what its receivers have: (..., N)."""
+        """Sum, for every sender, the gradients of its receivers: (..., N)."""
 
 
 def summed(messages: torch.Tensor, edges: Edges) -> torch.Tensor:
-    """`edges.forward(messages)` with derivatives of every kind that torch knows."""
+    """Compute `edges.forward(messages)` with derivatives of every kind that torch has."""
     if _is_plain(messages):
-        return edges.forward(messages)  # without the 50 µs that autograd takes for a function
+        return edges.forward(messages)  # an autograd function would take 50 µs more
     result: torch.Tensor = _Summed.apply(messages, edges, True)  # type: ignore[no-untyped-call]
     return result
 
 
 def widened(messages: torch.Tensor) -> torch.Tensor:
-    """Messages of a dtype that sums fit in: int32 for bool and narrower integers."""
+    """Convert messages to a dtype that sums fit: int32 for bool and narrower integers."""
     return messages.int() if messages.dtype in NARROW else messages
 
 
@@ -86,7 +86,7 @@ class _Summed(torch.autograd.Function):
         return _Summed.apply(moved, edges, onwards), 0  # type: ignore[no-untyped-call]
 
 
-class Layout(NamedTuple):
+class RowsByDegree(NamedTuple):
     """Rows of ids by degree, one window after the other; rows of one degree are a run."""
 
     order: Array
@@ -102,7 +102,7 @@ class Layout(NamedTuple):
 
 
 class RowSums:
-    """The edges of a static network, whose layout is made when it is first needed.
+    """The edges of a static network; their order by degree is made when it is first needed.
 
     in_ptr, in_src, out_ptr, out_dst: as in Network.
     """
@@ -111,30 +111,30 @@ class RowSums:
         self._in, self._out = (in_ptr, in_src), (out_ptr, out_dst)
 
     def forward(self, messages: torch.Tensor) -> torch.Tensor:
-        """For every receiver the sum of what its senders send: (..., N)."""
+        """Sum, for every receiver, what its senders send: (..., N)."""
         return _sum_rows(messages, self._by_receiver, self._out)
 
     def backward(self, gradient: torch.Tensor) -> torch.Tensor:
-        """For every sender the sum of what its receivers have: (..., N)."""
+        """Sum, for every sender, the gradients of its receivers: (..., N)."""
         return _sum_rows(gradient, self._by_sender, self._in)
 
     @cached_property
-    def _by_receiver(self) -> Layout:
+    def _by_receiver(self) -> RowsByDegree:
         return _by_degree(*self._in)
 
     @cached_property
-    def _by_sender(self) -> Layout:
+    def _by_sender(self) -> RowsByDegree:
         return _by_degree(*self._out)
 
 
 class DrawnSums:
-    """Contacts of one step, drawn anew: `degree` senders for each of N receivers."""
+    """The drawn contacts of one step: `degree` senders for each of N receivers."""
 
     def __init__(self, num_agents: int, degree: int, seed: int, step: int) -> None:
         self._size, self._degree, self._seed, self._step = num_agents, degree, seed, step
 
     def forward(self, messages: torch.Tensor) -> torch.Tensor:
-        """For every receiver the sum of what its senders send: (..., N)."""
+        """Sum, for every receiver, what its senders send: (..., N)."""
         rows, result, sums = _prepared(messages, self._size)
         key = stream_key(
             np.uint64(self._seed % 2**64), np.uint64(self._step % 2**64), np.uint64(CONTACTS)
@@ -147,11 +147,11 @@ class DrawnSums:
         return torch.from_numpy(result)
 
     def backward(self, gradient: torch.Tensor) -> torch.Tensor:
-        """For every sender the sum of what its receivers have: (..., N)."""
+        """Sum, for every sender, the gradients of its receivers: (..., N)."""
         drawn = uniform(torch.tensor(self._seed), self._step, CONTACTS, self._size * self._degree)
         senders = (drawn * self._size).long()
         rows = gradient.reshape(math.prod(gradient.shape[:-1]), self._size)
-        # A batched index_add is a hundred times slower on a CPU than one row after the other.
+        # A batched index_add is a hundred times slower on a CPU than one call a row.
         back = [
             torch.zeros_like(row).index_add_(0, senders, row.repeat_interleave(self._degree))
             for row in rows
@@ -160,7 +160,7 @@ class DrawnSums:
 
 
 def _is_plain(messages: torch.Tensor) -> bool:
-    """Whether numbers are all that is wanted: no gradient, tangent or transform of torch.func."""
+    """Whether only numbers are wanted: no gradient, tangent or transform of torch.func."""
     if messages.requires_grad and torch.is_grad_enabled():
         return False
     try:
@@ -170,8 +170,10 @@ def _is_plain(messages: torch.Tensor) -> bool:
     return forward_ad.unpack_dual(messages).tangent is None
 
 
-def _sum_rows(messages: torch.Tensor, layout: Layout, pushed: tuple[Array, Array]) -> torch.Tensor:
-    """Row after row of messages is pushed, or else pulled."""
+def _sum_rows(
+    messages: torch.Tensor, layout: RowsByDegree, pushed: tuple[Array, Array]
+) -> torch.Tensor:
+    """Sum each row of messages by pushing where that is cheap, else by pulling."""
     pointers, ids = pushed
     rows, result, sums = _prepared(messages, len(pointers) - 1)
     most = int(len(ids) * PUSHED_SHARE)
@@ -188,7 +190,7 @@ def _sum_rows(messages: torch.Tensor, layout: Layout, pushed: tuple[Array, Array
 
 
 def _prepared(messages: torch.Tensor, size: int) -> tuple[Array, Array, Array]:
-    """The messages as rows (M, N), room for the result, and the rows of that (M, N)."""
+    """Return the messages as rows (M, N), memory for the result, and its rows (M, N)."""
     if messages.dim() < 1 or messages.shape[-1] != size:
         raise NetworkError(
             f"sum_from: expected messages of shape (..., {size}), one for each agent of the "
@@ -202,7 +204,7 @@ def _prepared(messages: torch.Tensor, size: int) -> tuple[Array, Array, Array]:
     return given.reshape(shape), result, result.reshape(shape)
 
 
-def _by_degree(pointers: Array, ids: Array) -> Layout:
+def _by_degree(pointers: Array, ids: Array) -> RowsByDegree:
     degrees = np.diff(pointers).astype(np.int64)
     size = len(degrees)
     key = np.arange(size) // WINDOW * (degrees.max(initial=0) + 1) + degrees
@@ -211,14 +213,14 @@ def _by_degree(pointers: Array, ids: Array) -> Layout:
     begins = np.flatnonzero(np.diff(key[order], prepend=-1))
     edges = np.concatenate(([0], np.cumsum(degrees[order])))
     first = np.append(begins, size)
-    return Layout(
+    return RowsByDegree(
         order, _rows_in(order, pointers, ids), first, edges[first], degrees[order[begins]]
     )
 
 
 @njit(cache=True)
 def _rows_in(order: Array, pointers: Array, ids: Array) -> Array:
-    """The ids of one row after the other, in that order."""
+    """Concatenate the ids of the rows in a new order."""
     result, edges = np.empty(len(ids), np.int32), 0
     for row in order:
         for e in range(pointers[row], pointers[row + 1]):
@@ -228,10 +230,12 @@ def _rows_in(order: Array, pointers: Array, ids: Array) -> Array:
 
 
 @njit(cache=True, nogil=True)
-def _pull(layout: Layout, begin: int, end: int, pulled: Array, rows: Array, sums: Array) -> None:
-    """Sums of runs `begin` to `end`, for the `pulled` ones of `rows`.
+def _pull(
+    layout: RowsByDegree, begin: int, end: int, pulled: Array, rows: Array, sums: Array
+) -> None:
+    """Sum runs `begin` to `end`, for the `pulled` ones of `rows`.
 
-    Unsigned places spare the test for negative ones, which count from the end.
+    Unsigned indices save the test for negative ones, which count from the end.
     """
     order, ids, zero = layout.order, layout.ids, sums.dtype.type(0)
     for r in pulled:
@@ -263,7 +267,7 @@ def _pull(layout: Layout, begin: int, end: int, pulled: Array, rows: Array, sums
 
 @njit(cache=True, nogil=True)
 def _push(pointers: Array, ids: Array, messages: Array, most: int, sums: Array) -> bool:
-    """Sums by pushing the messages that are not zero, if they have at most `most` edges."""
+    """Push the messages that are not zero, if they have at most `most` edges; else return False."""
     senders, count, edges = np.empty(most + BLOCK, np.int32), _0, 0
     for begin in range(0, len(messages), BLOCK):
         end = min(begin + BLOCK, len(messages))
@@ -291,7 +295,7 @@ def _push(pointers: Array, ids: Array, messages: Array, most: int, sums: Array) 
 
 @njit(cache=True, nogil=True)
 def _sum_drawn(key: Any, degree: int, rows: Array, sums: Array, begin: int, end: int) -> None:
-    """Sums for receivers `begin` to `end`, of each of `rows`, over senders that are drawn."""
+    """Sum over drawn senders for receivers `begin` to `end`, for each of `rows`."""
     size = rows.shape[1]
     at_once = max(1, DRAWN_AT_ONCE // max(degree, 1))
     senders = np.empty(at_once * degree, np.int32)

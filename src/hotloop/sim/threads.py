@@ -1,4 +1,4 @@
-"""Threads for compiled code that runs without Python's lock, and those that torch may take."""
+"""Threads for compiled code that runs without Python's lock, and torch's number of threads."""
 
 from _thread import start_new_thread
 from collections.abc import Callable, Iterator, Sequence
@@ -9,6 +9,8 @@ from typing import TypeVar
 
 import torch
 
+from hotloop.loop.host import usable_cores
+
 LEAST_ITEMS = 250_000
 PARTS_PER_THREAD = 4
 
@@ -16,17 +18,22 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+def thread_count(wanted: int | None) -> int:
+    """Return the number of threads to use: as many as wanted, or one a core of this process."""
+    return wanted or max(1, int(usable_cores()))
+
+
 class Threads:
-    """So many threads, started when they are first needed."""
+    """A pool of `count` threads, started when they are first needed."""
 
     def __init__(self, count: int, name: str) -> None:
         self.count, self._name = count, name
         self._pool: ThreadPoolExecutor | None = None
 
     def run(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-        """`work` of each item; all of it is over when this returns or raises.
+        """Do `work` on each item; all of it has ended when this returns or raises.
 
-        After Ctrl-C nobody may still be writing into columns that are about to be reset.
+        After Ctrl-C no thread may still write to columns that will be reset.
         """
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.count, self._name)
@@ -37,21 +44,21 @@ class Threads:
             wait(futures)
 
     def close(self) -> None:
-        """End them; they start again when needed."""
+        """End the threads; they start again when needed."""
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
 
 
 def in_parts(work: Callable[[int, int], object], size: int, items: int) -> None:
-    """`work(begin, end)` over all of 0 to `size`, on as many threads as torch may use.
+    """Do `work(begin, end)` over all of 0 to `size`, on as many threads as torch may use.
 
-    Whoever is free takes the next part. For some milliseconds after an operation torch's own
-    threads keep their cores busy waiting for another, so that helpers may come late or not at all:
-    nobody waits for one that has not begun. They are started for this call, in some 20 µs each,
-    so that nothing stays that a fork or an exit could trip over.
+    A free thread takes the next part. For some milliseconds after an operation torch's own threads
+    keep their cores busy, so that a helper may start late or not at all: no thread waits for one
+    that has not begun. Helpers are started for this call, in some 20 µs each, so that no thread
+    stays that could disturb a fork or an exit.
 
-    items: what there is to do in all, edges or draws, of 1 to 2 ns each; few are not divided.
+    items: edges or draws in all, of 1 to 2 ns each; a small number is not divided.
     """
     threads = torch.get_num_threads()
     parts = min(items // LEAST_ITEMS, PARTS_PER_THREAD * threads, size) if threads > 1 else 1
@@ -84,7 +91,7 @@ def _failure_of(work: Callable[[int, int], object], begin: int, end: int) -> Bas
 
 @contextmanager
 def torch_threads(count: int | None) -> Iterator[None]:
-    """Let torch compute with so many threads within the block; None leaves it its own number."""
+    """Set torch's number of threads within the block; None keeps it."""
     before = torch.get_num_threads()
     if count is None or count == before:
         yield

@@ -1,7 +1,7 @@
-"""A run as it was: one list for the start and one for each step, a snapshot for each substep.
+"""The trajectory of a run: one list for the start and one for each step, a snapshot a substep.
 
-`trajectory[0] == [start]`; `trajectory[-1][-1]["environment"]["daily_infected"]` is what there is
-now. Nothing is built before it is asked for, and every tensor handed out is the caller's own.
+`trajectory[0] == [start]`; `trajectory[-1][-1]["environment"]["total_wealth"]` is the present
+value. Snapshots are made when they are read, and every tensor returned is a copy.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,16 +14,16 @@ from hotloop.sim.state import COUNTERS, SECTIONS
 
 
 class Snapshot(Mapping[str, Any]):
-    """What was kept of one moment, by path or nested, as in a state.
+    """The kept values of one moment, by path or nested, as in a state.
 
-    Raises: RecordError for what the record does not keep.
+    Raises: RecordError for a value that the record does not keep.
     """
 
     def __init__(self, recorder: Recorder, moment: int) -> None:
         self._recorder, self._moment = recorder, moment
 
     def __getitem__(self, path: str) -> Any:
-        """The tensor at a path, or a mapping of what is below it."""
+        """Return the tensor at a path, or a mapping of the values below it."""
         recorder = self._recorder
         if path in COUNTERS:
             return self._counter(path)
@@ -53,7 +53,7 @@ class Snapshot(Mapping[str, Any]):
         )
 
     def below(self, path: str) -> list[str]:
-        """The kept names right below a path."""
+        """List the kept names right below a path."""
         return names_below(path, self._recorder.paths)
 
     def _counter(self, name: str) -> Any:
@@ -77,7 +77,7 @@ class Trajectory(Sequence[list[Snapshot]]):
     @overload
     def __getitem__(self, index: slice) -> list[list[Snapshot]]: ...
     def __getitem__(self, index: int | slice) -> list[Snapshot] | list[list[Snapshot]]:
-        """The snapshots of step `index - 1`; of the start for 0."""
+        """Return the snapshots of step `index - 1`; of the start for 0."""
         if isinstance(index, slice):
             return [self._snapshots(i) for i in range(*index.indices(len(self)))]
         place = index + len(self) if index < 0 else index

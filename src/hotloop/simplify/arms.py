@@ -1,8 +1,8 @@
-"""Which conditions an experiment compares, and what they are called.
+"""The arms that an experiment compares.
 
-First the singles: every stage free, every stage alone, all free, and arms that are the same as the
-baseline. Then, for what survived the first look, how its cost comes about; and for what did not,
-whether pairs add up. Pure functions of what the recording found out.
+First every stage free, every stage alone, all free, and arms that are the same as the baseline.
+Then, for stages that survived the first look, arms that show the kind of their cost; and for the
+others, pairs. Pure functions of the record.
 """
 
 import itertools
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hotloop.loop.arm import BURN, DELAY, FREE, PAD, SUBSTITUTES, WAIT, WORK, Arm, Mode
-from hotloop.simplify.names import (
+from hotloop.simplify.arm_names import (
     ALL_FREE,
     BASELINE,
     aa_name,
@@ -24,17 +24,17 @@ from hotloop.simplify.names import (
 from hotloop.simplify.record import Record, StageFacts
 
 MAX_PAIRS = 6
-# Delays that the loop is given, as shares of its iteration; where stages have slack, more than one.
+# Delays of a stage, as shares of the loop's iteration; several where stages may have slack.
 DELAY_SHARES = (0.5, 1.0)
 MIN_DELAY_NS = 50_000
 
 
 def first_arms(record: Record, aa_pairs: int) -> dict[str, Arm]:
-    """The baseline, its equals, every stage free, every stage alone, and all free."""
+    """Return the baseline, the A/A arms, every stage free, every stage alone, and all free."""
     arms = {BASELINE: Arm(BASELINE)}
     for number in range(aa_pairs):
         arms[aa_name(number + 1)] = Arm(aa_name(number + 1))
-    for stage in record.looked_at():
+    for stage in record.stages_in_focus():
         if stage.replaceable:
             arms[free_name(stage.name)] = Arm(free_name(stage.name), {stage.name: FREE})
         else:
@@ -44,7 +44,7 @@ def first_arms(record: Record, aa_pairs: int) -> dict[str, Arm]:
 
 
 def only_and_all(record: Record) -> dict[str, Arm]:
-    """All free: the outermost replaceable stages. Only i: all but its own line of nesting."""
+    """Return the arms that make all outermost stages free, or all but one and those around it."""
     arms: dict[str, Arm] = {}
     replaceable = [stage for stage in record.stages if stage.replaceable]
     everything: dict[str, Mode] = {
@@ -62,7 +62,7 @@ def only_and_all(record: Record) -> dict[str, Arm]:
             if other is not stage
             and not record.is_inside(stage, other)
             and not record.is_inside(other, stage)
-            # A stage that takes what this one makes must go on taking it.
+            # A stage that consumes what this one makes must go on consuming it.
             and stage.name not in record.feeds.get(other.name, ())
         }
         if others:
@@ -76,8 +76,8 @@ class Pace:
 
     drift: recorded time over the time in the baseline's blocks: the machine's speed changes
     between the recording and the rounds. stretch: recorded time over the time that a call takes
-    with the other stages free; a pad must wait for the latter, or it would go on charging the loop
-    for the contention that it is there to take away.
+    with the other stages free; a pad waits for the latter, because the time that a call loses to
+    contention is what a pad takes away.
     """
 
     drift: float = 1.0
@@ -87,13 +87,13 @@ class Pace:
 def second_arms(
     record: Record, live: set[str], paces: Mapping[str, Pace], faster: Sequence[float]
 ) -> dict[str, Arm]:
-    """Once the singles are known: how a survivor costs, and whether small ones add up.
+    """Return the arms that follow the first look: how a stage costs, and pairs of small stages.
 
     live: the names of the arms that survived the first look; faster: how many times.
     """
     arms: dict[str, Arm] = {}
     small: list[StageFacts] = []
-    for stage in record.looked_at():
+    for stage in record.stages_in_focus():
         if not stage.replaceable:
             continue
         if free_name(stage.name) in live:
@@ -116,7 +116,7 @@ def second_arms(
 
 
 def delays(record: Record, stage: StageFacts) -> dict[str, Arm]:
-    """Arms that hold a stage up; in a serial loop one says all there is to know."""
+    """Return the arms that delay a stage; in a serial loop one is enough."""
     iteration_ns = record.warm_up.ns_per_iteration if record.warm_up else 1e6
     calls = max(stage.calls_per_iteration, 1e-9)
     arms: dict[str, Arm] = {}
@@ -128,14 +128,14 @@ def delays(record: Record, stage: StageFacts) -> dict[str, Arm]:
 
 
 def replaced_in(arm: Arm) -> list[str]:
-    """The stages that do not really run in an arm."""
+    """Return the stages that are replaced in an arm."""
     return [name for name, mode in arm.modes.items() if mode.kind in SUBSTITUTES]
 
 
 def _faster(record: Record, stage: StageFacts, k: float, drift: float) -> dict[str, Arm]:
-    # A coroutine has no processor time of its own; what it mostly does is wait.
+    # A coroutine has no processor time of its own; it mostly waits.
     if stage.kind in ("cpu", "gpu") and stage.cpu_share is not None and stage.cpu_share > 0.5:
-        # Beside other threads a call also waits for them: it is its work that becomes less.
+        # Beside other threads a call also waits for them: only its work becomes less.
         mode = WORK(k * drift) if record.concurrent else BURN(k * drift)
         name = faster_name(stage.name, "burn", k)
     elif stage.ns_per_call / k >= record.shortest_wait_ns:
@@ -146,7 +146,7 @@ def _faster(record: Record, stage: StageFacts, k: float, drift: float) -> dict[s
 
 
 def _pairs(record: Record, small: list[StageFacts]) -> Iterator[tuple[StageFacts, StageFacts]]:
-    """Pairs of stages that gain little alone, the busiest first; never one inside the other."""
+    """Yield pairs of stages that gain little alone, the busiest first, neither inside the other."""
     busiest = sorted(small, key=lambda stage: -stage.share)
     for first, second in itertools.combinations(busiest, 2):
         if not (record.is_inside(first, second) or record.is_inside(second, first)):

@@ -1,36 +1,37 @@
 """How long blocks are, and which arms there is time for.
 
 A block covers two periods of the loop's rarest work that matters, twice what is in flight, and
-enough time that a round's bookkeeping does not count; its length is drawn anew in every round, from
-once to twice the least, so that it never keeps step with a period. If the time does not hold enough
-rounds of such blocks, they become shorter, and arms that say less are left out.
+enough time that a round's bookkeeping is negligible; its length is drawn anew in every round, from
+once to twice the least, so that it is never in phase with a period. If the time does not suffice
+for enough rounds of such blocks, they become shorter, and less informative arms are left out.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hotloop.loop.arm import Arm
-from hotloop.simplify.names import ALL_FREE, aa_name, is_aa, is_only
+from hotloop.simplify.arm_names import ALL_FREE, aa_name, is_aa, is_only
 from hotloop.simplify.record import Record
 
-# Rounds that an experiment should have. With fewer than the least, blocks are no longer than they
-# must be; with fewer than the fewest, arms and then iterations are left out.
+# Rounds that an experiment should have. With fewer than LEAST_ROUNDS, blocks are no longer than
+# they must be; with fewer than FEWEST_ROUNDS, arms and then iterations are left out.
 ROUNDS, LEAST_ROUNDS, FEWEST_ROUNDS, LAST_ROUNDS = 40, 16, 10, 8
 SHORTEST_BLOCK_NS, LONGEST_BLOCK_NS = 10_000_000, 1_000_000_000
-# What the arm before left in the caches is felt for so long: a loop of 1 ms over a population of
-# 37,000 was 20% slower in the first 4 ms. Of a block it is so much at the most, and nothing of
+# What the arm before left in the caches has an effect for so long: a loop of 1 ms over a population
+# of 37,000 was 20% slower in the first 4 ms. It is at most a share of a block, and nothing of
 # blocks so long that it makes no difference.
 DRAIN_S, DRAIN_SHARE, LONG_BLOCK_NS = 0.010, 0.25, 1_000_000_000
-# Putting state back may take this share of a block, and a block may have so many calls.
+# A block takes at least so many times what putting state back takes, and has at most so many calls.
 SNAPSHOTS, MOST_CALLS = 10, 40_000
 MEAN_LENGTH = 1.5  # of a block, in its least length
 
 
 @dataclass(frozen=True)
 class BlockPlan:
-    """length: iterations of a block at the least, up to twice as many; arms: that are compared.
+    """The length of blocks, and the arms that there is time for.
 
-    drain_s: time at the start of a block that is not timed.
+    length: the fewest iterations of a block; it has up to twice as many. arms: the arms that are
+    compared. drain_s: time at the start of a block that is not timed.
     """
 
     length: int = 1
@@ -74,7 +75,7 @@ def plan_blocks(
     return BlockPlan(length, chosen, _drain_s(length * iteration_ns))
 
 
-# What is left out first where time is short: what says least of what to fix.
+# The arms that are left out first where time is short: those that matter least to the verdict.
 _SPARE: tuple[Callable[[str], bool], ...] = (
     lambda name: is_aa(name) and name != aa_name(1),
     lambda name: name.startswith("delay ") and not name.endswith("#1"),
@@ -87,7 +88,7 @@ _LAST: tuple[Callable[[str], bool], ...] = (
 
 
 def _drain_s(block_ns: float) -> float:
-    """How long the caches of the arm before are felt; 0 where that is nothing to a block."""
+    """How long the caches of the arm before matter; 0 where that is negligible for a block."""
     return min(DRAIN_S, DRAIN_SHARE * block_ns * 1e-9) if block_ns < LONG_BLOCK_NS else 0.0
 
 

@@ -1,56 +1,17 @@
-"""What a reader should know beside a verdict: how blocks were made, and what makes it doubtful."""
+"""What a reader should know besides the verdict: the blocks, and reasons to doubt it."""
 
 import numpy as np
 
 from hotloop.simplify.estimate import FEW_EVENTS
 from hotloop.simplify.record import Record
 
-# A share of the time that measuring takes and a reader should know of.
+# From this share of the time on, the cost of measuring the calls is reported.
 MUCH_PROBE = 0.03
 
 
 def warnings_of(record: Record, complete: bool) -> list[str]:
-    """Each a sentence, the loop's own notices first."""
-    found = list(record.notices)
-    for name in record.mutated:
-        found.append(
-            f"the output of {name} is written into downstream; each block replays fresh copies"
-        )
-    for stage in record.stages:
-        if stage.modes_ns is not None:
-            low, high = (ns / 1e6 for ns in stage.modes_ns)
-            found.append(
-                f"{stage.name} takes either {low:.3g} or {high:.3g} ms: a replayed mix may not be "
-                "what the next call would have taken"
-            )
-        inner = [s.name for s in record.stages if s.inside == stage.name]
-        if inner and stage.replaceable:
-            found.append(
-                f"while {stage.name} is replaced, the stages inside it ({', '.join(inner)}) do "
-                "not run"
-            )
-    for name, why in record.dropped.items():
-        if " raised " in why:
-            found.append(f"{name} was given up: {why}")
-    if not record.block_settled:
-        found.append(
-            f"the estimates still moved at {record.block_iterations} iterations a block: what an "
-            "arm leaves in the queues may be counted to the next; say in_flight, or give a larger "
-            "--budget"
-        )
-    if record.missed_replays:
-        found.append(f"{record.missed_replays} replayed calls had nothing recorded and ran instead")
-    if record.switches and np.median(record.switches) > 20:
-        found.append(
-            f"the loop was put off its core {np.median(record.switches):.0f} times in a median "
-            "block: something else wants these cores"
-        )
-    if record.hidden:
-        found.append(
-            f"something beside the loop feeds it without being a stage: {record.hidden}. Its gains "
-            "hold, for blocks were made long enough; put a stage around its work to see what it "
-            "could gain"
-        )
+    """Return the warnings, each a sentence, the loop's own notices first."""
+    found = [*record.notices, *_replay_warnings(record), *_block_warnings(record)]
     found += [f"{b['stage']} {b['what']}: {b['remedy']}" for b in record.broken]
     found += _rare_warnings(record)
     if record.out_of_time:
@@ -73,7 +34,7 @@ def warnings_of(record: Record, complete: bool) -> list[str]:
 
 
 def blocks_of(record: Record) -> str:
-    """How long blocks were, and what a switch of arms leaves behind."""
+    """Say how long blocks were, and what is left out after a switch of arms."""
     length, untimed = record.block_iterations, record.drain_iterations
     text = f"blocks of {length} to {2 * length} iterations"
     left_out = [f"up to {max(untimed, record.drain_base)} iterations"] if untimed else []
@@ -81,7 +42,7 @@ def blocks_of(record: Record) -> str:
         left_out.append(f"{1e3 * record.drain_s:.2g} ms")
     if left_out:
         text += f" after {' and '.join(left_out)} that are not timed"
-    outputs = [stage.outputs for stage in record.looked_at() if stage.replaceable]
+    outputs = [stage.outputs for stage in record.stages_in_focus() if stage.replaceable]
     if outputs:
         least, most = min(outputs), max(outputs)
         text += f", replayed from {least}{f' to {most}' if most > least else ''} recorded outputs"
@@ -90,8 +51,58 @@ def blocks_of(record: Record) -> str:
     return text
 
 
+def _replay_warnings(record: Record) -> list[str]:
+    """Where recorded outputs may differ from new ones."""
+    found = [
+        f"the output of {name} is written into downstream; each block replays fresh copies"
+        for name in record.mutated
+    ]
+    for stage in record.stages:
+        if stage.modes_ns is not None:
+            low, high = (ns / 1e6 for ns in stage.modes_ns)
+            found.append(
+                f"{stage.name} takes either {low:.3g} or {high:.3g} ms: a replayed mix may not be "
+                "what the next call would have taken"
+            )
+        inner = [s.name for s in record.stages if s.inside == stage.name]
+        if inner and stage.replaceable:
+            found.append(
+                f"while {stage.name} is replaced, the stages inside it ({', '.join(inner)}) do "
+                "not run"
+            )
+    for name, why in record.dropped.items():
+        if " raised " in why:
+            found.append(f"{name} was given up: {why}")
+    return found
+
+
+def _block_warnings(record: Record) -> list[str]:
+    """Reasons in the blocks themselves to doubt their times."""
+    found = []
+    if not record.block_settled:
+        found.append(
+            f"the estimates still moved at {record.block_iterations} iterations a block: what an "
+            "arm leaves in the queues may be counted to the next; say in_flight, or give a larger "
+            "--budget"
+        )
+    if record.missed_replays:
+        found.append(f"{record.missed_replays} replayed calls had nothing recorded and ran instead")
+    if record.switches and np.median(record.switches) > 20:
+        found.append(
+            f"the loop was put off its core {np.median(record.switches):.0f} times in a median "
+            "block: something else wants these cores"
+        )
+    if record.hidden:
+        found.append(
+            f"something beside the loop feeds it without being a stage: {record.hidden}. Its gains "
+            "hold, for blocks were made long enough; put a stage around its work to see what it "
+            "could gain"
+        )
+    return found
+
+
 def _rare_warnings(record: Record) -> list[str]:
-    """Rare work of which too little was seen to know its share."""
+    """Rare work of which too few events were seen to know its share."""
     found = []
     total = sum(record.ns)
     for k, kind in enumerate(record.kinds):

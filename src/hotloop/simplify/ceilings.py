@@ -1,4 +1,4 @@
-"""The ladder from now to the machine's roof, and the pipeline model where it holds.
+"""The ceilings of a loop's parts, the ladder from now to the roof, and the pipeline model.
 
 now            the baseline
 overlap        every stage runs when its resource is free: perfect async
@@ -11,16 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hotloop.benchmark.noise import Interval
-from hotloop.benchmark.summary import Unknown
+from hotloop.loop.figures import Interval, Unknown
+from hotloop.simplify.arm_names import ALL_FREE, BASELINE, only_name
 from hotloop.simplify.estimate import Samples
 from hotloop.simplify.means import Means
-from hotloop.simplify.names import ALL_FREE, BASELINE, only_name
-from hotloop.simplify.rare import REST
+from hotloop.simplify.rare_work import REST
 from hotloop.simplify.record import Record, StageFacts
 
-# The model may miss the baseline by this share although their intervals are shorter: so much the
-# probes of a round's arms differ in cost.
+# The model may differ from the baseline by this share even where their intervals are narrower: by
+# so much the cost of the probes differs between the arms of a round.
 MODEL_TOLERANCE = 0.005
 
 
@@ -36,7 +35,7 @@ class Rung:
 
 @dataclass(frozen=True)
 class PipelineModel:
-    """max over lanes of the stages' ceilings in a lane, beside what was measured."""
+    """The longest sum over a lane of its stages' ceilings, compared with the measured time."""
 
     predicted_ns: Interval
     difference_ns: Interval  # predicted less measured
@@ -53,7 +52,7 @@ class Ladder:
 
 
 def outermost(stages: Sequence[StageFacts]) -> list[StageFacts]:
-    """Stages that are not inside another one: their times add up."""
+    """Return the stages that are not inside another one: their times add up."""
     return [stage for stage in stages if stage.inside is None]
 
 
@@ -76,6 +75,15 @@ def ladder(record: Record, samples: Samples) -> Ladder | Unknown:
         )
     means = samples.means(arms)
     names, values, draws = _ceilings(stages, means)
+    ceilings = {name: means.interval(float(values[k]), draws[:, k]) for k, name in enumerate(names)}
+    rungs = _rungs(record, means, names, values, draws)
+    return Ladder(rungs, ceilings, _model(record, stages, names, values, draws, means))
+
+
+def _rungs(
+    record: Record, means: Means, names: Sequence[str], values: np.ndarray, draws: np.ndarray
+) -> list[Rung]:
+    """The rungs, by the ceilings (names,) and their draws (draws, names)."""
     now = means.time(BASELINE)
 
     def rung_interval(value: float, drawn: np.ndarray) -> Interval:
@@ -88,7 +96,7 @@ def ladder(record: Record, samples: Samples) -> Ladder | Unknown:
     cpu_value = float((values * work).sum() / record.usable_cores)
     cpu_draws = (draws * work).sum(axis=1) / record.usable_cores
     shared = cpu_value > stage_value
-    rungs = [
+    return [
         Rung("now", now, "the loop as it is", ""),
         Rung(
             "perfect overlap",
@@ -104,14 +112,12 @@ def ladder(record: Record, samples: Samples) -> Ladder | Unknown:
         ),
         _roof(record, names, stage_value),
     ]
-    ceilings = {name: means.interval(float(values[k]), draws[:, k]) for k, name in enumerate(names)}
-    return Ladder(rungs, ceilings, _model(record, stages, names, values, draws, means))
 
 
 def _ceilings(
     stages: Sequence[StageFacts], means: Means
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """ceiling(i) = T(only i) − T(all free), and what is left with all free as one more stage."""
+    """ceiling(i) = T(only i) − T(all free); the rest, T(all free), counts as one more stage."""
     floor = means.arms.index(ALL_FREE)
     at = [means.arms.index(only_name(stage.name)) for stage in stages]
     values = np.append(means.values[at] - means.values[floor], means.values[floor])
@@ -156,7 +162,7 @@ def _model(
     draws: np.ndarray,
     means: Means,
 ) -> PipelineModel | Unknown:
-    """The time a pipeline without contention would take: its slowest lane's."""
+    """The time of a pipeline without contention: that of its slowest lane."""
     if len(stages) < len(outermost(record.stages)):
         missing = [s.name for s in outermost(record.stages) if s not in stages]
         return Unknown(f"no ceiling is known for {', '.join(missing)}")
@@ -176,7 +182,7 @@ def _model(
 
 
 def _lane_groups(stages: Sequence[StageFacts]) -> list[tuple[list[str], bool]]:
-    """Stages that share a lane take turns: their names, and whether the loop's own lane is it."""
+    """Group the stages that share a lane: their names, and whether it is the loop's own."""
     groups: list[tuple[set[int], list[str], bool]] = []
     for stage in stages:
         lanes, members, main = set(stage.lanes), [stage.name], not stage.beside_main

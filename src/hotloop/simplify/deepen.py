@@ -1,9 +1,8 @@
-"""Looking inside a stage: the same experiment on the functions it calls.
+"""Looking inside a stage: the same experiment on the functions that it calls.
 
 The call tree is sampled while the loop runs; the children that make up most of the stage become
-stages themselves, where they are found, and the experiment is run on them; then on the one that
-gains most, until it is native code, at the machine's roof, or not worth it. There a profiler takes
-over, for that stage alone.
+stages, where they can be wrapped, and the experiment is run on them; then on the children of the
+one that gains most, until that is native code, at the machine's roof, or not worth it.
 """
 
 import gc
@@ -18,17 +17,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hotloop.benchmark.noise import Interval
 from hotloop.errors import StageError
 from hotloop.loop.arm import REAL, Arm
-from hotloop.loop.board import Board
 from hotloop.loop.conduct import Measurement, Request
+from hotloop.loop.control import SharedControl
+from hotloop.loop.figures import Interval
 from hotloop.loop.loop import Loop
 from hotloop.loop.stage import Stage
+from hotloop.loop.stage_types import StageView
 from hotloop.simplify.experiment import Experiment
+from hotloop.simplify.judge import judge
 from hotloop.simplify.record import Record
 from hotloop.simplify.settings import SimplifySettings
-from hotloop.simplify.verdict import Verdict, judge
+from hotloop.simplify.verdict import Verdict
 
 COVERED = 0.8  # of the stage's samples, by the children that are looked at
 LEAST_NS = 20_000  # a cheaper call would be mostly probe
@@ -41,7 +42,7 @@ HOT_LINES = 5
 
 @dataclass
 class CallTree:
-    """What was seen on the stack below a stage: counts of samples."""
+    """Counts of samples of the stack below a stage."""
 
     inside: int = 0
     children: Counter[types.CodeType] = field(default_factory=Counter)
@@ -62,11 +63,13 @@ class Level:
 
 
 class Deepening:
-    """Level by level into one stage; `run` is the measurement, `levels` what it has found."""
+    """Looks into one stage, level by level; `run` is the measurement, `levels` its findings."""
 
-    def __init__(self, board: Board, settings: SimplifySettings, stage: str, target: str) -> None:
+    def __init__(
+        self, control: SharedControl, settings: SimplifySettings, stage: str, target: str
+    ) -> None:
         self.levels: list[Level] = []
-        self._board = board
+        self._control = control
         self._settings = settings
         self._stage = stage
         self._target = target
@@ -75,7 +78,7 @@ class Deepening:
 
     def run(self, loop: Loop) -> Measurement[None]:
         """Sample, wrap, experiment, and go on into the child that gains most."""
-        begin = self._board.clock.now_ns()
+        begin = self._control.clock.now_ns()
         name = self._stage
         try:
             # A stage is known from its first call on.
@@ -85,12 +88,12 @@ class Deepening:
                 level = Level(name)
                 self.levels.append(level)
                 yield from self._look_into(level)
-                spent = (self._board.clock.now_ns() - begin) * 1e-9
+                spent = (self._control.clock.now_ns() - begin) * 1e-9
                 left = self._settings.budget - spent
                 # Half of what is left for each level: the last ones have the fewest arms.
                 budget = left if depth == MAX_DEPTH - 1 or not level.children else max(left / 2, 3)
                 experiment = Experiment(
-                    self._board,
+                    self._control,
                     replace(self._settings, budget=budget),
                     focus=frozenset([name, *level.children]),
                 )
@@ -114,9 +117,9 @@ class Deepening:
                 undo()
 
     def _check(self, name: str) -> None:
-        known = self._board.stages.get(name)
+        known = self._control.stages.get(name)
         if known is None:
-            stages = ", ".join(self._board.stages)
+            stages = ", ".join(self._control.stages)
             raise StageError(f"--deepen {name!r}: the loop has no such stage; it has {stages}")
         if known.function is None:
             raise StageError(
@@ -141,7 +144,7 @@ class Deepening:
             (file, line, function, count / max(tree.inside, 1))
             for (file, line, function), count in tree.lines.most_common(HOT_LINES)
         ]
-        parent = self._board.stages[level.stage]
+        parent = self._control.stages[level.stage]
         covered = 0
         for code, count in tree.children.most_common():
             if covered >= COVERED * tree.inside:
@@ -160,7 +163,7 @@ class Deepening:
     def _drop_cheap(self, level: Level) -> Measurement[None]:
         block = yield Request(Arm("trial", rest=REAL), seconds=0.3, phase="trying the children")
         for name in list(level.children):
-            index = self._board.stages[name].index
+            index = self._control.stages[name].index
             times = [e.end_ns - e.start_ns for e in block.events if e.stage == index]
             if not times or sum(times) / len(times) < LEAST_NS:
                 took = f"{sum(times) / len(times) / 1e3:.0f} µs a call" if times else "not called"
@@ -194,7 +197,7 @@ class Deepening:
             return None
         return top.name
 
-    def _wrap(self, code: types.CodeType, name: str, parent: Stage) -> bool:
+    def _wrap(self, code: types.CodeType, name: str, parent: StageView) -> bool:
         wrapped = False
         assert parent.function is not None
         for function in _functions_of(code):
@@ -202,8 +205,8 @@ class Deepening:
                 before = get()
                 bound = isinstance(before, staticmethod | classmethod)
                 inner = before.__func__ if bound else before
-                # What a parent promises of its effects holds for what it calls.
-                made = Stage(name, kind=parent.kind, effect=parent.effect, board=self._board)
+                # What a parent declares of its effects holds for the functions that it calls.
+                made = Stage(name, kind=parent.kind, effect=parent.effect, control=self._control)
                 staged: Any = made(inner)
                 put(type(before)(staged) if bound else staged)
                 self._undo.append(_putter(put, before))
@@ -212,7 +215,7 @@ class Deepening:
 
 
 class Sampler:
-    """Looks at the loop's thread a thousand times a second, from a thread of its own."""
+    """Samples the stack of the loop's thread a thousand times a second, on a thread of its own."""
 
     def __init__(self, code: types.CodeType, tree: CallTree) -> None:
         self._code = code
@@ -225,7 +228,7 @@ class Sampler:
     def start(self) -> None:
         """Begin to sample the thread that made the sampler."""
         # With the usual 5 ms the sampler would get the interpreter lock mostly where the loop
-        # gives it away, and see nothing of where it computes.
+        # releases it, and would not see where it computes.
         sys.setswitchinterval(SAMPLE_PERIOD_S / 10)
         self._thread = threading.Thread(target=self._sample, name="hotloop-sampler", daemon=True)
         self._thread.start()
@@ -245,7 +248,7 @@ class Sampler:
             if frame is not None:
                 self._take(frame)
             del frame
-            # Never in step with a loop whose iterations take a round number of milliseconds.
+            # Never in phase with a loop whose iterations take a round number of milliseconds.
             time.sleep(SAMPLE_PERIOD_S * rng.uniform(0.5, 1.5))
 
     def _take(self, innermost: types.FrameType) -> None:
@@ -304,7 +307,7 @@ Holder = tuple[Callable[[], Any], Callable[[Any], None]]
 
 
 def _holders(function: types.FunctionType, user: Callable[..., Any]) -> Iterator[Holder]:
-    """Where `user` finds `function`: its module's names, its closure, or the function's class."""
+    """Yield where `user` finds `function`: module names, closure, or the function's class."""
     using = getattr(user, "__func__", user)
     scopes = [getattr(using, "__globals__", {}), function.__globals__]
     seen: set[tuple[int, str]] = set()
@@ -344,7 +347,7 @@ def _putter(put: Callable[[Any], None], value: Any) -> Callable[[], None]:
 
 
 def _is_native(code: types.CodeType) -> bool:
-    """Whether a function belongs to an installed library: there its user can change nothing."""
+    """Whether a function belongs to an installed library, which its user cannot change."""
     return "site-packages" in code.co_filename or code.co_filename.startswith(sys.base_prefix)
 
 

@@ -1,10 +1,10 @@
 """From blocks to effects: ratios of mean times, with intervals from leaving out rounds.
 
-What a user pays for is throughput, units over seconds, so every time here is a sum of seconds over
-a sum of units: rare long iterations count with all their weight. One round is a randomised
-complete block, in which every arm ran once. Two things besides the arms make blocks differ, and are
-taken out where that helps: time that other programs took from the loop, and how often the loop's
-own rare work happened to fall into a block, which all arms together know better than one of them.
+Gains are of throughput, units over seconds, so every time here is a sum of seconds over a sum of
+units: rare long iterations count with all their weight. One round is a randomised complete block,
+in which every arm ran once. Two things besides the arms make blocks differ, and are corrected for
+where that helps: time that other programs took from the loop, and how often the loop's own rare
+work happened to fall into a block, which is better estimated from all arms than from one.
 """
 
 import math
@@ -15,20 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from hotloop.benchmark.noise import CONFIDENCE, Interval
+from hotloop.loop.figures import CONFIDENCE, Interval, jackknife_error, student_quantile
 from hotloop.simplify.means import Means
-from hotloop.simplify.student import student_quantile
 
 MIN_ROUNDS = 5
 # A t-quantile with fewer degrees of freedom than this is too wide to decide anything.
 LEAST_DEGREES = 2
 # With fewer rare events than this their own spread is not known well enough from the rounds.
 FEW_EVENTS = 30
-# Rare work below this share of the time is left to the noise.
+# Rare work below this share of the time is treated as noise.
 RARE_SHARE = 0.003
-# So many standard deviations of a count are no chance.
+# A count that is off by so many standard deviations is not off by chance.
 UNLIKELY = 4.0
-# What the probe takes of a loop is known to this share: caches are the loop's own.
+# The relative error of what the probe takes: it depends on the loop's caches.
 PROBE_ERROR = 0.3
 
 
@@ -38,10 +37,10 @@ class Samples:
 
     ns: (R, A) time of a block, NaN where the arm did not run; units: (R, A) what it did.
     stolen_ns: (R, A) time that other programs took from the loop.
-    probe_ns: (R, A) time that measuring the stages' calls took; where the loop is serial it is
-    left out.
+    probe_ns: (R, A) time that measuring the stages' calls took; it is subtracted where the loop
+    is serial.
     rare_ns: (R, A, K) of each kind of work, the part that varies with what fell into the block
-    (see `hotloop.simplify.rare`); rare_events: (R, A, K) how many such events it was.
+    (see `hotloop.simplify.rare_work`); rare_events: (R, A, K) how many such events it was.
     recorded_ns: (K,) the same for an iteration of the recording; 0 where it is not known.
     real: (A, K) whether that kind of work really ran in an arm.
     stage_ns: (R, A, S) time of each stage's calls, as they were in that arm.
@@ -89,7 +88,7 @@ class Samples:
     # --- which rounds --------------------------------------------------------------------------
 
     def rounds(self, arms: Sequence[str]) -> np.ndarray:
-        """The rounds, by number, in which all of these arms ran."""
+        """Return the numbers of the rounds in which all of these arms ran."""
         columns = [self.arms.index(arm) for arm in arms]
         rounds: np.ndarray = np.flatnonzero(self._ran[:, columns].all(axis=1))
         return rounds
@@ -99,7 +98,7 @@ class Samples:
         return all(arm in self.arms for arm in arms) and len(self.rounds(arms)) >= MIN_ROUNDS
 
     def means(self, arms: Sequence[str]) -> Means:
-        """Mean times of these arms over their common rounds, with joint draws.
+        """Return the mean times of these arms over their common rounds, with joint draws.
 
         The baseline stands for all arms in which nothing is changed.
         """
@@ -109,7 +108,7 @@ class Samples:
         return self._means[key]
 
     def same_gain(self, arm: str, confidence: float = CONFIDENCE) -> Interval:
-        """How an arm in which nothing is changed differs from the others of its kind."""
+        """Compare an arm in which nothing is changed with the others of its kind."""
         others = [name for name in self.same if name != arm and name in self.arms]
         groups = [[self.arms.index(arm)], [self.arms.index(name) for name in others]]
         rounds = self.rounds([arm, *others])
@@ -117,20 +116,20 @@ class Samples:
         return found.gain(arm, "the others", confidence)
 
     def raw_time(self, arm: str) -> Interval:
-        """The mean time of a unit with all that it contained, also what measuring took.
+        """Return the mean time of a unit, including what measuring took.
 
-        How often rare work comes is told by all arms here too.
+        How often rare work comes is estimated from all arms here too.
         """
         groups, rounds = [self._columns(arm)], self.rounds([arm])
         return self._adjusted([arm], groups, rounds, False, self._choice[1], whole=True).time(arm)
 
     def if_faster(self, free: str, slowed: str, own: np.ndarray, factor: float) -> Interval:
-        """The gain if a stage took 1/`factor` of its time, by an arm that took about so much.
+        """Return the gain if a stage took 1/`factor` of its time, by an arm with about that time.
 
         T = T(free) + (T(slowed) − T(free)) · (s − s(free))/factor / (s(slowed) − s(free)), where s
-        is what the stage takes in an iteration: in the baseline, and as it came out in either arm.
-        So the recorded durations need not be the ones of today, and what they stand for is part
-        of the interval. own: (R, A) of each block what s is the mean of, in ns.
+        is the time of the stage in an iteration: in the baseline, and as measured in either arm.
+        So recorded durations need not equal those of the baseline, and their error is part of the
+        interval. own: (R, A) the quantity of each block whose mean is s, in ns.
         """
         base = self.same[0]
         arms = [base, free, slowed]
@@ -150,19 +149,19 @@ class Samples:
             return saved
 
         value = float(gain(times.values, took, none, less))
-        error = times.error(gain(times.replicates, tooks, nones, lesses))
+        error = jackknife_error(gain(times.replicates, tooks, nones, lesses))
         return times.around(value, error, CONFIDENCE)
 
     def if_replayed(self, free: str, slowed: str, own: np.ndarray) -> Interval:
-        """The gain of an arm in which recorded durations, scaled to today's mean, are replayed.
+        """Return the gain of an arm that replays durations scaled to the baseline's mean.
 
-        How well that mean is known is a part of the interval. own: as in `if_faster`.
+        The error of that mean is part of the interval. own: as in `if_faster`.
         """
         base = self.same[0]
         means = self.means([base, free, slowed])
         gain = means.gain(slowed, base)
         took, tooks = self._mean_of(own, self._columns(base), self.rounds([base]))
-        relative = means.error(tooks) / max(took, 1e-9)
+        relative = jackknife_error(tooks) / max(took, 1e-9)
         felt = means.gain(free, base).value - gain.value
         reach = (
             student_quantile(1 - (1 - CONFIDENCE) / 2, means.degrees) * relative * max(felt, 0.0)
@@ -171,7 +170,7 @@ class Samples:
         return Interval(gain.value, gain.value - half, gain.value + half)
 
     def mean_of(self, own: np.ndarray, arm: str) -> float:
-        """The mean of `own` (R, A) in a unit of this arm."""
+        """Return the mean of `own` (R, A) in a unit of this arm."""
         return self._mean_of(own, self._columns(arm), self.rounds([arm]))[0]
 
     def _mean_of(
@@ -186,11 +185,11 @@ class Samples:
         value, left = _left_out_ratio(spent[:, None], units[:, None])
         return float(value[0]), left[:, 0]
 
-    # --- what is taken out -----------------------------------------------------------------------
+    # --- corrections -----------------------------------------------------------------------------
 
     @cached_property
     def _choice(self) -> tuple[bool, bool]:
-        """Whether to take out stolen time, and rare work: what leaves the least spread."""
+        """Whether to correct for stolen time, and for rare work: what leaves the least spread."""
         options = [(False, False)]
         if not self.same or not self.has(self.same[0]):
             return options[0]
@@ -214,7 +213,7 @@ class Samples:
                 continue
             groups = [self._columns(arm), self._columns(base)]
             found = self._adjusted([arm, base], groups, self.rounds([arm, base]), stolen, rare)
-            errors.append(math.log(max(found.error(found.log_ratio(arm, base)), 1e-9)))
+            errors.append(math.log(max(jackknife_error(found.log_ratio(arm, base)), 1e-9)))
         if not errors:
             found = self._adjusted([base], [self._columns(base)], self.rounds([base]), stolen, rare)
             return found.time(base).half_width
@@ -240,20 +239,14 @@ class Samples:
     ) -> Means:
         """Mean times of groups of arms, and the same with each round left out.
 
-        stolen, rare: what is taken out; whole: whether what measuring took stays in.
+        stolen, rare: the corrections to make; whole: whether to keep what measuring took.
         """
         inside = np.zeros(len(self.ns), bool)
         inside[rounds] = True
         y = self._less_stolen if stolen else self._whole if whole else self._y
         felt = self._felt(stolen) if rare else np.zeros(self._rare.shape[2])
         kept = np.flatnonzero(felt)
-        pooled = self._rare[:, :, kept].sum(axis=1)  # (R, K)
-        pooled_u = (
-            np.stack([(self._u * self._real[:, k]).sum(axis=1) for k in kept], axis=1)
-            if len(kept)
-            else np.zeros((len(y), 0))
-        )
-        rate, rates = _left_out_ratio(pooled, pooled_u)
+        rate, rates = self._rare_rates(kept)
         values, replicates = [], []
         for group in groups:
             ys = np.where(inside, y[:, group].sum(axis=1), 0.0)
@@ -273,7 +266,7 @@ class Samples:
                 left = left - felt[k] * weight * (owns[:, 0] - rates[:, column])
             values.append(float(value))
             replicates.append(left)
-        # A round in which an arm did not run still tells how often rare work comes.
+        # A round in which an arm did not run still counts for how often rare work comes.
         common = [self._counting(groups, values)]
         if not whole:
             common.append(self._probing(groups, inside))
@@ -286,8 +279,16 @@ class Samples:
             seed=self.seed,
         )
 
+    def _rare_rates(self, kinds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rare time of a unit, over the arms in which it runs: (K,), without each round (R, K)."""
+        spent = self._rare[:, :, kinds].sum(axis=1)
+        units = np.zeros((len(self.ns), len(kinds)))
+        for column, k in enumerate(kinds):
+            units[:, column] = (self._u * self._real[:, k]).sum(axis=1)
+        return _left_out_ratio(spent, units)
+
     def _felt(self, stolen: bool) -> np.ndarray:
-        """The part of each kind of rare work that the loop feels: (K,), 0 to 1."""
+        """The share of each kind of rare work that adds to the loop's time: (K,), 0 to 1."""
         count = self._rare.shape[2]
         total = float(self._y.sum())
         share = self._rare.sum(axis=(0, 1)) / max(total, 1e-300)
@@ -304,8 +305,8 @@ class Samples:
     def _comes_alike(self) -> np.ndarray:
         """Whether each kind of rare work comes as often for a unit in every arm: (K,).
 
-        What goes by the clock, not by the loop's iterations, comes more seldom in an arm that is
-        faster: that is an effect of the arm, and no matter of chance.
+        Work that follows the clock and not the loop's iterations comes less often in a faster arm:
+        that is an effect of the arm, not of chance.
         """
         units = np.where(self._real, self._u.sum(axis=0)[:, None], 0.0)  # (A, K)
         seen = self._events.sum(axis=0)
@@ -316,16 +317,16 @@ class Samples:
 
     @cached_property
     def _less_stolen(self) -> np.ndarray:
-        """Times of blocks without what other programs took, as far as the loop felt it.
+        """Times of blocks without what other programs took, as far as it added to the loop's time.
 
-        Work that ends at a time of the clock does not feel it; work that computes does.
+        It does not add to work that ends at a time of the clock; it adds to work that computes.
         """
         felt = float(self._slopes(self._y, self._stolen[:, :, None])[0])
         less: np.ndarray = self._y - felt * self._stolen
         return less
 
     def _slopes(self, y: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """How much of each covariate (R, A, K) is felt in `y` (R, A), within arms: (K,), 0 to 1."""
+        """The slope of `y` (R, A) on each covariate (R, A, K), within arms: (K,), 0 to 1."""
         rows_x, rows_y = [], []
         for a in range(len(self.arms)):
             ran = self._ran[:, a] & (self._u[:, a] > 0)
@@ -342,7 +343,7 @@ class Samples:
         return slopes
 
     def _counting(self, groups: list[list[int]], values: list[float]) -> np.ndarray:
-        """The error (arms,) that few rare events leave at the least, whatever the rounds say."""
+        """The least error (arms,) with few rare events, whatever the spread of the rounds."""
         found = np.zeros(len(groups))
         total_u = float(self._u.sum())
         recorded = np.zeros(self._rare.shape[2]) if self.recorded_ns is None else self.recorded_ns
@@ -351,7 +352,7 @@ class Samples:
             seen_u = float((self._u * self._real[:, k]).sum())
             if not events < FEW_EVENTS or not seen_u or not total_u:
                 continue
-            # Where none came, as much is unknown as there was before.
+            # Where no event came, the error is what the recording had.
             per_unit = float(self._rare[:, :, k].sum()) / seen_u if events else float(recorded[k])
             events = max(events, 1.0)
             for g, group in enumerate(groups):
@@ -360,7 +361,7 @@ class Samples:
         return np.sqrt(found)
 
     def _probing(self, groups: list[list[int]], inside: np.ndarray) -> np.ndarray:
-        """The error (arms,) of what was left out for measuring the calls."""
+        """The error (arms,) of the subtracted cost of measuring the calls."""
         left_out = np.where(inside[:, None], self._whole - self._y, 0.0)
         units = np.where(inside[:, None], self._u, 0.0)
         return np.array(

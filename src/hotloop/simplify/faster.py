@@ -5,23 +5,23 @@ something computes in the stage's place for so long only checks it. Where things
 such an arm is the measurement itself.
 """
 
-from hotloop.benchmark.noise import Interval
+from hotloop.loop.figures import Interval
+from hotloop.simplify.arm_names import BASELINE, faster_name, free_name
 from hotloop.simplify.estimate import Samples
-from hotloop.simplify.names import BASELINE, faster_name, free_name
 from hotloop.simplify.record import Record, StageFacts
 
 
 def gain_if_faster(
     record: Record, samples: Samples, stage: StageFacts, free: Interval, k: float
 ) -> Interval | None:
-    """The gain of a stage k times as fast, or None if no arm tells. free: its gain if free.
+    """Return the gain of a stage k times as fast, or None if no arm shows it.
 
-    It is never more than that of the free stage.
+    free: its gain if free, which is never exceeded.
     """
     if record.in_sequence:
         found: Interval | None = _in_sequence(record, samples, stage, free, k)
     else:
-        found = _stood_for(record, samples, stage, k)
+        found = _measured(record, samples, stage, k)
     if found is None:
         return None
     high = min(found.high, max(free.high, 0.0))
@@ -31,23 +31,23 @@ def gain_if_faster(
 def _in_sequence(
     record: Record, samples: Samples, stage: StageFacts, free: Interval, k: float
 ) -> Interval:
-    """The part of the gain of the free stage, its interval as wide as the check demands.
+    """The share of the free stage's gain, with an interval as wide as the check requires.
 
-    What computes in a stage's place leaves other things in the caches than the stage does, and how
-    much of that a faster stage leaves depends on how it becomes faster. Where the check is off by
-    more than its own error, the interval is wider by that, in both directions.
+    A computation in a stage's place leaves other data in the caches than the stage does, and the
+    effect of a faster stage depends on how it becomes faster. Where the check is off by more than
+    its own error, the interval is wider by that, in both directions.
     """
     off = 0.0
     for tried in record.faster:
         expected = free.value * (1 - 1 / tried)
-        if (seen := _stood_for(record, samples, stage, tried)) is not None:
+        if (seen := _measured(record, samples, stage, tried)) is not None:
             off = max(off, seen.low - expected, expected - seen.high)
     gain = free.scaled(1 - 1 / k)
     return Interval(gain.value, gain.low - off, gain.high + off)
 
 
-def _stood_for(record: Record, samples: Samples, stage: StageFacts, k: float) -> Interval | None:
-    """The gain by the arm in which something computes, or waits, for 1/k of the stage's time."""
+def _measured(record: Record, samples: Samples, stage: StageFacts, k: float) -> Interval | None:
+    """The gain by the arm that computes, or waits, for 1/k of the stage's time."""
     assert samples.stage_ns is not None
     assert samples.cpu_ns is not None
     free, own = free_name(stage.name), samples.stage_ns[:, :, record.stages.index(stage)]
@@ -57,7 +57,7 @@ def _stood_for(record: Record, samples: Samples, stage: StageFacts, k: float) ->
             continue
         if not record.concurrent:
             return samples.if_faster(free, arm, own, k)
-        # Beside others a call takes longer than it works: how long says little of its work.
+        # Beside others a call takes longer than it works: its duration says little of its work.
         if how == "burn" and _computes_here(samples, stage, free):
             return samples.if_faster(free, arm, samples.cpu_ns, k)
         return samples.if_replayed(free, arm, own)
@@ -65,7 +65,7 @@ def _stood_for(record: Record, samples: Samples, stage: StageFacts, k: float) ->
 
 
 def _computes_here(samples: Samples, stage: StageFacts, free: str) -> bool:
-    """Whether this process computes less without the stage: a worker's work is not seen here."""
+    """Whether this process computes less without the stage, and not only a worker process."""
     assert samples.cpu_ns is not None
     saved = samples.mean_of(samples.cpu_ns, BASELINE) - samples.mean_of(samples.cpu_ns, free)
     return saved > 0.5 * stage.ns_per_iteration * (stage.cpu_share or 0.0)

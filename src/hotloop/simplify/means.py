@@ -10,8 +10,13 @@ from functools import cached_property
 
 import numpy as np
 
-from hotloop.benchmark.noise import CONFIDENCE, Interval
-from hotloop.simplify.student import student_quantile, student_tail
+from hotloop.loop.figures import (
+    CONFIDENCE,
+    Interval,
+    jackknife_error,
+    student_interval,
+    student_tail,
+)
 
 DRAWS = 4_000
 
@@ -45,14 +50,6 @@ class Means:
         positive: np.ndarray = np.maximum(drawn, 0.0)
         return positive
 
-    def error(self, left_out: np.ndarray) -> float:
-        """The standard error of a statistic, given its values without each round (rounds,)."""
-        count = len(left_out)
-        if count < 2:
-            return float("inf")
-        away = left_out - left_out.mean()
-        return math.sqrt((count - 1) / count * float(away @ away))
-
     def log_ratio(self, arm: str, base: str) -> np.ndarray:
         """log T(arm) / T(base) without each round."""
         a, b = self.arms.index(arm), self.arms.index(base)
@@ -72,7 +69,7 @@ class Means:
     def time(self, arm: str) -> Interval:
         """The mean time of one arm."""
         at = self.arms.index(arm)
-        error = math.hypot(self.error(self.replicates[:, at]), *self.common[:, at])
+        error = math.hypot(jackknife_error(self.replicates[:, at]), *self.common[:, at])
         return self.around(float(self.values[at]), error, CONFIDENCE)
 
     def difference(self, arm: str, other: str) -> Interval:
@@ -87,7 +84,7 @@ class Means:
         value = float(of(lambda arm: self.values[[self.arms.index(arm)]])[0])
         left = of(lambda arm: self.replicates[:, self.arms.index(arm)])
         moved = of(lambda arm: (self.values + self.common)[:, self.arms.index(arm)])
-        return self.around(value, math.hypot(self.error(left), *(moved - value)), CONFIDENCE)
+        return self.around(value, math.hypot(jackknife_error(left), *(moved - value)), CONFIDENCE)
 
     def gain(self, arm: str, base: str, confidence: float = CONFIDENCE) -> Interval:
         """The share of the base's time that the arm saves: 1 − T(arm) / T(base)."""
@@ -107,14 +104,11 @@ class Means:
         left = self.replicates[:, a] / np.maximum(self.replicates[:, b], 1e-300)
         # What moves both times together moves their ratio by what is left of it.
         common = (self.common[:, a] - ratio * self.common[:, b]) / float(self.values[b])
-        return 1 - ratio, math.hypot(self.error(left), *common)
+        return 1 - ratio, math.hypot(jackknife_error(left), *common)
 
     def around(self, value: float, error: float, confidence: float = CONFIDENCE) -> Interval:
         """The interval of a value with this standard error."""
-        if not math.isfinite(error):
-            return Interval(value, -math.inf, math.inf)
-        reach = student_quantile(1 - (1 - confidence) / 2, self.degrees) * error
-        return Interval(value, value - reach, value + reach)
+        return student_interval(value, error, self.degrees, confidence=confidence)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -1,8 +1,8 @@
-"""How long a block must be: what a switch of arms leaves behind.
+"""How long a block must be: the transient after a switch of arms.
 
-After a switch the first iterations still eat what the arm before had produced, or find caches that
-other arms filled. The pilot switches back and forth between the baseline and arms in which a stage
-is free, without leaving anything out, and looks at the durations by their position.
+After a switch the first iterations still consume what the arm before had produced, or find caches
+that other arms filled. The pilot switches back and forth between the baseline and arms in which a
+stage is free, without leaving anything out, and compares the durations by their position.
 """
 
 import math
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hotloop.loop.conduct import Block
-from hotloop.simplify.names import BASELINE
-from hotloop.simplify.rare import REST, rest_of_iterations
+from hotloop.simplify.arm_names import BASELINE
+from hotloop.simplify.rare_work import REST, rest_of_iterations
 from hotloop.simplify.record import Record
 
-# A block may be off by this share of its time through what is left of the arm before.
+# A block may be off by this share of its time through the transient.
 CARRIED = 0.003
-# Blocks may become so many times shorter when it is known which arms there are.
+# Blocks may become so many times shorter once the arms are known.
 SHORTER = 4
 # A neighbour whose time grows so much when a stage is free waits for something unseen.
 WAITS_FACTOR, WAITS_SHARE = 1.3, 0.05
@@ -27,11 +27,11 @@ FED_SHARE = 0.5
 REST_NUMBER = -1
 # Other threads with this share of a core beside the loop are part of it.
 HIDDEN_CPU = 0.1
-# What lies in a queue differs from switch to switch: so many times the transient that was seen.
+# Queues hold more at some switches than at others: so many times the transient that was seen.
 QUEUE_MARGIN = 1.5
-# A transient has no more iterations than this in a row that are as they are later.
+# A transient has no more than so many ordinary iterations in a row.
 GAP = 4
-# The end of a stretch takes so many times what its part before takes: it is still changing.
+# A stretch whose last quarter takes so many times the one before is still changing.
 DRIFT = 1.3
 
 
@@ -51,7 +51,7 @@ class Stretch:
 
 
 def stretch_of(block: Block, outermost: Sequence[int], lane: int) -> Stretch:
-    """What a block shows of an arm. outermost: stages in no other one; lane: the loop's own."""
+    """Read a block as a stretch. outermost: stages in no other one; lane: the loop's own."""
     events = np.array(block.events, np.int64).reshape(-1, 4)
     durations = np.array(block.duration_ns, float)
     rest = rest_of_iterations(events, outermost, lane, np.array(block.start_ns), durations)
@@ -69,7 +69,7 @@ def stretch_of(block: Block, outermost: Sequence[int], lane: int) -> Stretch:
 
 @dataclass(frozen=True)
 class Pilot:
-    """What a switch of arms does to the iterations after it."""
+    """The effect of a switch of arms on the iterations after it."""
 
     transient: int  # of an arm with a free stage: iterations until its time is its own
     transient_base: int  # of the baseline after it
@@ -83,41 +83,41 @@ class Pilot:
 
 def pilot_of(
     stretches: Mapping[tuple[str, str], list[Stretch]],
-    probes: Mapping[str, str],
+    free_arms: Mapping[str, str],
     numbers: Mapping[str, int],
     block: int,
 ) -> Pilot:
     """Read the pilot's stretches: (arm before, arm) to its repetitions.
 
-    probes: stage by the arm that makes it free; numbers: of the stages by name; block: iterations
-    of a block as it would be without this.
+    free_arms: stage by the arm that makes it free; numbers: of the stages by name; block:
+    iterations of a block as it would be without the pilot.
     """
     transients = {pair: _transient(rows, block) for pair, rows in stretches.items()}
     base = [s for (_, arm), rows in stretches.items() if arm == BASELINE for s in rows]
     settled = all(
         end < length / 3 and not _drifts([row.durations_ns[:length] for row in stretches[pair]])
         for pair, (end, length, _) in transients.items()
-        if pair[1] in probes
+        if pair[1] in free_arms
     )
     feeds: dict[str, list[str]] = {}
     waits: dict[str, float] = {}
     whole = float(np.median([np.median(s.durations_ns) for s in base])) if base else 0.0
     for (_, arm), rows in stretches.items():
-        if arm not in probes:
+        if arm not in free_arms:
             continue
         for other, number in [*numbers.items(), (REST, REST_NUMBER)]:
-            if other == probes[arm]:
+            if other == free_arms[arm]:
                 continue
             before = [row.calls.get(number, 0.0) for row in base]
             if max(row.calls.get(number, 0.0) for row in rows) < FED_SHARE * min(before):
-                feeds.setdefault(probes[arm], []).append(other)
+                feeds.setdefault(free_arms[arm], []).append(other)
             took = min(row.call_ns.get(number, 0.0) for row in rows)
             most = max(row.call_ns.get(number, 0.0) for row in base)
             if took > WAITS_FACTOR * most and took > most + WAITS_SHARE * whole:
                 longest = max(row.call_ns.get(number, 0.0) for row in rows)
                 waits[other] = max(longest, waits.get(other, 0.0))
     return Pilot(
-        transient=max((t[0] for p, t in transients.items() if p[1] in probes), default=0),
+        transient=max((t[0] for p, t in transients.items() if p[1] in free_arms), default=0),
         transient_base=max((t[0] for p, t in transients.items() if p[1] == BASELINE), default=0),
         carry_over=max((t[2] for t in transients.values()), default=0.0),
         settled=settled,
@@ -127,8 +127,8 @@ def pilot_of(
     )
 
 
-def learn(record: Record, pilot: Pilot, declared: int, ahead: Mapping[str, int]) -> None:
-    """Put what the pilot saw into the record: queues, waits, and what to leave out.
+def apply_pilot(record: Record, pilot: Pilot, declared: int, ahead: Mapping[str, int]) -> None:
+    """Put the pilot's findings into the record: queues, waits, and what to leave out.
 
     declared: items in flight as they were given, 0 if they were not. ahead: by stage, the items
     that its own workers make before they are asked for.
@@ -172,9 +172,9 @@ def _what_shows_something_unseen(pilot: Pilot, ahead: Mapping[str, int]) -> str 
 def _transient(rows: list[Stretch], block: int) -> tuple[int, int, float]:
     """The iterations to leave out, of how many that were seen, and what they would carry over.
 
-    Repetitions are laid upon each other by position. The end of the transient is the first
-    position from which the rest of the first half is no longer off by more than `CARRIED` of a
-    block, or by what chance does to a sum of so many.
+    Repetitions are combined by position. The end of the transient is the first position from
+    which the rest of the first half is no longer off by more than `CARRIED` of a block, or by
+    the error of a sum of so many.
     """
     length = min(len(row.durations_ns) for row in rows)
     half = length // 2
@@ -197,7 +197,7 @@ def _transient(rows: list[Stretch], block: int) -> tuple[int, int, float]:
 
 
 def _keep_first_run(off: np.ndarray, noise: float) -> None:
-    """Set to 0 what comes long after the transient: the loop's own rare work, by chance alike."""
+    """Set to 0 what comes long after the transient: rare work that was alike by chance."""
     last = -1
     for position in np.flatnonzero(np.abs(off) > noise).tolist():
         if position - last > GAP + 1:
@@ -207,9 +207,9 @@ def _keep_first_run(off: np.ndarray, noise: float) -> None:
 
 
 def _carries(rows: list[np.ndarray]) -> bool:
-    """Whether every repetition begins off its later course, and all of them in one direction.
+    """Whether every repetition begins off its later level, and all of them in one direction.
 
-    What other programs do to the durations differs from one repetition to the next.
+    The effect of other programs differs from one repetition to the next.
     """
     sums = []
     for row in rows:

@@ -13,14 +13,14 @@ from hotloop.benchmark.work import Work
 from hotloop.loop.arm import REAL, SUBSTITUTES, Arm
 from hotloop.loop.conduct import Block
 from hotloop.loop.cost import ProbeCost
+from hotloop.simplify.arm_names import BASELINE, is_aa
 from hotloop.simplify.estimate import Samples
-from hotloop.simplify.names import BASELINE, is_aa
-from hotloop.simplify.rare import WorkKind, rest_of_iterations
+from hotloop.simplify.rare_work import WorkKind, rest_of_iterations
 
 
 @dataclass
 class StageFacts:
-    """What the recording found out about one stage."""
+    """The facts of one stage, from the recording."""
 
     name: str
     index: int
@@ -48,7 +48,7 @@ class StageFacts:
 
 @dataclass
 class Record:
-    """Everything an experiment measured; growing while it runs."""
+    """All that an experiment has measured, growing while it runs."""
 
     unit: str = "iterations"
     name: str = "loop"
@@ -72,7 +72,7 @@ class Record:
     block_settled: bool = True
     shortest_wait_ns: float = 0.0
     notices: list[str] = field(default_factory=list)
-    broken: list[dict[str, Any]] = field(default_factory=list)  # promises of effects
+    broken: list[dict[str, Any]] = field(default_factory=list)  # violations of declared effects
     work: Work | None = None
     peaks: Peaks | None = None
     usable_cores: float = 1.0
@@ -107,11 +107,11 @@ class Record:
     rare_events: list[np.ndarray] = field(default_factory=list)
 
     def stage(self, name: str) -> StageFacts:
-        """The facts of the stage called `name`."""
+        """Return the facts of the stage called `name`."""
         return next(stage for stage in self.stages if stage.name == name)
 
-    def looked_at(self) -> list[StageFacts]:
-        """The stages that the experiment is about."""
+    def stages_in_focus(self) -> list[StageFacts]:
+        """Return the stages that the experiment is about."""
         return [stage for stage in self.stages if not self.focus or stage.name in self.focus]
 
     @property
@@ -131,22 +131,22 @@ class Record:
         return False
 
     def arm_names(self) -> list[str]:
-        """Arms by number, as the rows refer to them."""
+        """Return the arms' names by number, as the rows refer to them."""
         return list(self.arms)
 
     @property
     def units_per_iteration(self) -> float:
-        """Units in an iteration of the arms in which nothing is changed, on average."""
+        """The mean units of an iteration in the arms in which nothing is changed."""
         rows = self._rows_of(self.same_arms())
         iterations = sum(self.iterations[row] for row in rows)
         return sum(self.units[row] for row in rows) / iterations if iterations else 0.0
 
     def same_arms(self) -> list[str]:
-        """The arms in which nothing is changed, the baseline first."""
+        """Return the arms in which nothing is changed, the baseline first."""
         return [name for name in (BASELINE, *sorted(filter(is_aa, self.arms))) if name in self.arms]
 
     def keep(self, round_number: int, block: Block, lane: int) -> None:
-        """Append the row of one block. lane: what runs the loop's iterations."""
+        """Append the row of one block. lane: the one that runs the loop's iterations."""
         arm = block.request.arm
         if arm.name not in self.arms:
             self.arms[arm.name] = arm
@@ -173,7 +173,7 @@ class Record:
         self._keep_rare(block, events, took, lane)
 
     def _probe_ns(self, arm: Arm, calls: np.ndarray) -> float:
-        """What it took to measure so many calls of each stage (stages,)."""
+        """The cost of measuring so many calls of each stage (stages,)."""
         replayed = [arm.mode(stage.name).kind in SUBSTITUTES for stage in self.stages]
         cost = np.where(replayed, self.probe_cost.replayed_ns, self.probe_cost.timed_ns)
         return float(calls @ cost)
@@ -193,7 +193,7 @@ class Record:
         self.rare_events.append(number)
 
     def samples(self, seed: int) -> Samples:
-        """The rows as tables of rounds and arms; times are of an iteration's worth of units."""
+        """Return the rows as tables of rounds and arms; times are for one iteration's units."""
         names = self.arm_names()
         rounds = 1 + max(self.round_of, default=-1)
         at = (self.round_of, self.arm_of)
@@ -234,7 +234,7 @@ class Record:
         )
 
     def _really_runs(self, arm: str, kind: WorkKind) -> bool:
-        """Whether a kind of work is in an arm what it is in the baseline."""
+        """Whether a kind of work is the same in an arm as in the baseline."""
         if kind.index < 0:
             return True
         around = [self.stage(kind.name)]
@@ -247,7 +247,7 @@ class Record:
         numbers = {names.index(arm) for arm in arms if arm in names}
         return [row for row, arm in enumerate(self.arm_of) if arm in numbers]
 
-    def tell_stages(self) -> None:
+    def update_stage_times(self) -> None:
         """Put the stages' times in the unchanged arms in place of the recording's.
 
         The recording's contain what it costs to record.
@@ -266,9 +266,9 @@ class Record:
                 stage.share = float(running[k] / total)
 
     def mean_delay_ns(self, arm: str) -> float:
-        """The delay that really held up an iteration of this arm, on average.
+        """Return the mean delay of an iteration of this arm, as it really happened.
 
-        Of calls that are delayed side by side, each holds up its part only.
+        Of calls that are delayed side by side, each counts in part only.
         """
         rows = self._rows_of([arm])
         at_once = 1.0
@@ -280,7 +280,7 @@ class Record:
         return float(np.mean([self.delayed_ns[r] for r in rows])) / at_once
 
     def facts(self) -> dict[str, Any]:
-        """Everything that is not an array, ready for a run file."""
+        """Return everything that is not an array, for a run file."""
         skip = {"arms", "events", *ROWS}
         plain = {
             name: value
@@ -303,7 +303,7 @@ class Record:
         }
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The rows, a column each."""
+        """Return the rows, one array for each column."""
         wide = dict.fromkeys(("stage_ns", "running_ns", "stage_calls"), len(self.stages))
         wide |= dict.fromkeys(("rare_ns", "rare_events"), len(self.kinds))
         return {
@@ -315,7 +315,7 @@ class Record:
 
     @classmethod
     def from_run(cls, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> "Record":
-        """The record as it was saved."""
+        """Read a record that was saved."""
         record = cls()
         for each in fields(record):
             if each.name in facts:

@@ -1,4 +1,4 @@
-"""What an experiment is asked for: how long, how exact, and which gains."""
+"""The settings of an experiment: how long, how exact, and which gains."""
 
 import math
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from hotloop.errors import SettingError, expect_positive
 
 @dataclass(frozen=True)
 class SimplifySettings:
-    """What to look for, and for how long."""
+    """Which gains to look for, and for how long."""
 
     budget: float = 30.0
     """Time for the whole experiment, in seconds."""

@@ -1,20 +1,20 @@
-"""How long a stage can be held up before the loop notices, by arms that delay it."""
+"""The slack of a stage: how long it can be delayed before the loop takes longer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from hotloop.benchmark.noise import Interval
+from hotloop.loop.figures import Interval
 from hotloop.simplify.means import Means
 
 
 @dataclass(frozen=True)
 class Slack:
-    """T(d) = T0 + max(0, d − s): how long a stage can be held up before the loop notices."""
+    """The slack s in T(d) = T0 + max(0, d − s), where d is the delay of the stage."""
 
     slack_ns: Interval
-    slope: float  # of the last stretch; 1 where every further delay is felt in full
+    slope: float  # the share of the longest delay by which the loop took longer
 
 
 def fit_slack(means: Means, base: str, delayed: Sequence[tuple[str, float]]) -> Slack:

@@ -1,24 +1,24 @@
-"""A limit that holds although an iteration hangs in an arm: when it passes, nothing is changed."""
+"""A limit that ends an arm in which an iteration hangs: after it every stage runs unchanged."""
 
 import threading
 
 from hotloop.loop.arm import REAL, Arm
-from hotloop.loop.board import Board
 from hotloop.loop.clock import RealClock
+from hotloop.loop.control import SharedControl
 
 
 class Watchdog:
-    """Sets every stage back to its plain self after so many seconds, unless stopped before.
+    """Lets every stage run unchanged after so many seconds, unless stopped before.
 
     A measurement ends at the first boundary between iterations after its limit. An iteration that
-    waits for a call which an arm replaced or delays would never get there.
+    waits for a call which an arm replaces or delays might never get there.
     """
 
-    def __init__(self, board: Board, seconds: float) -> None:
+    def __init__(self, control: SharedControl, seconds: float) -> None:
         self._timer: threading.Timer | None = None
-        if isinstance(board.clock, RealClock):
+        if isinstance(control.clock, RealClock):
             # REAL and not OFF: a script may mark its iterations by the calls of a stage.
-            self._timer = threading.Timer(seconds, lambda: board.set(Arm("late", rest=REAL)))
+            self._timer = threading.Timer(seconds, lambda: control.set(Arm("late", rest=REAL)))
             self._timer.daemon = True
             self._timer.name = "hotloop-watchdog"
             self._timer.start()

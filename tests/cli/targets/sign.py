@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from hotloop.loop.arm import Kind
-from hotloop.loop.board import process_board
+from hotloop.loop.control import process_control
 
 
 class Sign:
@@ -11,15 +11,15 @@ class Sign:
 
     def __init__(self, blocks: int = 4) -> None:
         self.given = False
-        self._board = process_board()
+        self._control = process_control()
         self._recorded_at = -1
         self._blocks = blocks
 
     def look(self) -> bool:
         """Whether it is given; called once an iteration."""
-        if self._board.modes[0] == Kind.RECORD:
-            self._recorded_at = self._board.epoch
-        elif not self.given and 0 <= self._recorded_at <= self._board.epoch - self._blocks:
+        if self._control.modes[0] == Kind.RECORD:
+            self._recorded_at = self._control.epoch
+        elif not self.given and 0 <= self._recorded_at <= self._control.epoch - self._blocks:
             self.given = True
             Path("measuring").touch()
         return self.given

@@ -59,7 +59,7 @@ def test_bands_hold_most_runs(planted: Observed) -> None:
     assert inside.mean() > 0.9
 
 
-def test_what_cannot_be_fitted_is_refused(planted: Observed) -> None:
+def test_counts_that_cannot_be_fitted_are_refused(planted: Observed) -> None:
     with pytest.raises(SettingError, match="21 observed days use only 3"):
         fit(START, planted, np.ones(4), 0.1)
     with pytest.raises(ShapeError, match="deaths"):

@@ -17,13 +17,13 @@ from hotloop.models.epidemic.gradient import (
     SpreadProblem,
     SpreadStart,
     StraightThrough,
-    attach,
+    attach_gradient,
     default_estimator,
     estimator,
     short_loops,
     simulate,
 )
-from hotloop.models.epidemic.gradient.message_passing import leaving
+from hotloop.models.epidemic.gradient.tables import leaving
 from hotloop.sim.network import Network, PeriodicNetwork
 from support.spreads import (
     exact_controls,
@@ -122,6 +122,7 @@ def test_a_rate_of_zero_has_a_gradient_beside_controls() -> None:
     near(found, exact)
 
 
+@pytest.mark.slow
 def test_flips_give_the_derivative_of_any_expected_loss() -> None:
     found = [Flips(count=2).of_loss(PROBLEM.at(seeds=(s,)), missed) for s in range(2 * RUNS)]
 
@@ -194,7 +195,7 @@ def test_attached_counts_keep_their_values_and_gain_a_gradient() -> None:
     rate = torch.tensor([[1.0], [1.6], [0.7]], requires_grad=True)
     mortality = torch.tensor([0.3], requires_grad=True)
     counts = torch.from_numpy(runs.infected), torch.from_numpy(runs.deaths)
-    infected, deaths = attach(
+    infected, deaths = attach_gradient(
         *counts, Inputs(rate, mortality), problem, estimator("message_passing")
     )
     assert (infected == counts[0]).all()
@@ -211,12 +212,12 @@ def test_one_run_is_attached_without_a_dimension_of_runs() -> None:
     rate = torch.tensor(PROBLEM.rate, requires_grad=True)
     mortality = torch.tensor(0.3)
     counts = torch.from_numpy(run.infected[0]), torch.from_numpy(run.deaths[0])
-    infected, _ = attach(*counts, Inputs(rate, mortality), PROBLEM, estimator("expected"))
+    infected, _ = attach_gradient(*counts, Inputs(rate, mortality), PROBLEM, estimator("expected"))
     infected.sum().backward()
     assert rate.grad.shape == (3,)
 
 
-def test_unknown_names_are_told_their_nearest() -> None:
+def test_unknown_names_are_refused_with_the_nearest() -> None:
     with pytest.raises(SettingError, match="did you mean 'message_passing'"):
         estimator("mesage_passing")
     given: Estimator = Flips(3)

@@ -15,6 +15,7 @@ from hotloop.models.epidemic.gradient import (
     simulate,
 )
 from hotloop.sim.network import Network
+from support.often import examples
 from support.spreads import exact_gradient, exact_infections, few, plain_infections, quick_spread
 
 TREE = few([(0, 1), (0, 2), (1, 3), (1, 4), (2, 4), (4, 5)], 6)
@@ -27,16 +28,16 @@ def problems(draw: st.DrawFn) -> SpreadProblem:
     size = draw(st.integers(2, 9))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     edges = np.unique(rng.integers(0, size, (draw(st.integers(1, 20)), 2)), axis=0)
-    stage = rng.choice(5, size, p=[0.6, 0.15, 0.15, 0.05, 0.05]).astype(np.uint8)
+    compartment = rng.choice(5, size, p=[0.6, 0.15, 0.15, 0.05, 0.05]).astype(np.uint8)
     first, steps = draw(st.sampled_from([0, 3])), draw(st.integers(1, 8))
     contact = draw(st.sampled_from([None, (2,), (steps, 2)]))
     start = SpreadStart(
         quick_spread(),
         Network.from_edges(size, edges),
         rng.integers(0, 2, size).astype(np.uint8),
-        stage,
-        np.where(stage > 0, first - rng.integers(1, 3, size), 500).astype(np.int16),
-        np.where(stage > 0, first + rng.integers(0, 3, size), 500).astype(np.int16),
+        compartment,
+        np.where(compartment > 0, first - rng.integers(1, 3, size), 500).astype(np.int16),
+        np.where(compartment > 0, first + rng.integers(0, 3, size), 500).astype(np.int16),
         first,
         None if contact is None else rng.random(contact),
         draw(st.sampled_from([None, np.round(rng.random(size), 0) * 0.5])),
@@ -50,7 +51,7 @@ def weights(steps: int) -> np.ndarray:
     return np.cos(np.arange(steps)) + 0.5
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(problems())
 def test_adjoint_along_a_run_equals_automatic_differentiation(problem: SpreadProblem) -> None:
     weight = weights(problem.steps)
@@ -62,7 +63,7 @@ def test_adjoint_along_a_run_equals_automatic_differentiation(problem: SpreadPro
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(problems())
 def test_adjoint_of_the_expected_model_equals_automatic_differentiation(
     problem: SpreadProblem,
@@ -88,7 +89,7 @@ def test_checkpoints_change_no_bit(problem: SpreadProblem, every: int) -> None:
 
 
 def test_deaths_are_later_infections_times_mortality() -> None:
-    steps, later = 6, TREE.layout.span
+    steps, later = 6, TREE.structure.active_steps
     by_deaths, by_mortality, *_ = MessagePassing().vjp(
         TREE_PROBLEM, np.zeros(steps), np.ones(steps)
     )

@@ -20,7 +20,7 @@ from hotloop.models.epidemic.gradient.differentiator import spread_start
 from hotloop.sim import Executor, Model, Series
 
 N, DAYS = 2_000, 20
-STAGE, CASES, DEATHS = "agents/people/stage", "environment/cases", "environment/deaths"
+COMPARTMENT, CASES, DEATHS = "agents/people/compartment", "environment/cases", "environment/deaths"
 CONTACT = "environment/contact"
 RATE = "initializer.transition_function.0.transmission.learnable_args.rate"
 MORTALITY = "initializer.transition_function.1.progression.learnable_args.mortality"
@@ -32,11 +32,11 @@ def flu(**parts) -> Model:
     weights[1, 2:4], weights[2, 3:7], weights[3, 6:] = 0.05, 0.3, 0.1
     spread = Spread(
         weights, (2, 3, 2), np.array([1.0, 0.4]), steps_per_rate=10,
-        stage_names=("well", "incubating", "ill", "worn out", "recovered", "dead"),
+        compartment_names=("well", "incubating", "ill", "worn out", "recovered", "dead"),
     )  # fmt: skip
     names = {"population": "people"}
     rng = np.random.default_rng(0)
-    stage = (np.arange(N) % 50 == 0).astype(np.uint8)
+    compartment = (np.arange(N) % 50 == 0).astype(np.uint8)
     return Model(
         "flu",
         substeps=(
@@ -49,9 +49,9 @@ def flu(**parts) -> Model:
         populations={
             "people": {
                 "group": (np.arange(N) % 2).astype(np.uint8),
-                "stage": stage,
-                "infected_time": np.where(stage > 0, -1, 500).astype(np.int16),
-                "next_time": np.where(stage > 0, 1, 500).astype(np.int16),
+                "compartment": compartment,
+                "infected_time": np.where(compartment > 0, -1, 500).astype(np.int16),
+                "next_time": np.where(compartment > 0, 1, 500).astype(np.int16),
             }
         },
         sizes={"people": N},
@@ -74,7 +74,7 @@ def test_the_fused_program_means_the_same_as_the_substeps(replicates) -> None:
     )
     for runner in (quick, plain):
         runner.step(DAYS)
-    for path in (STAGE, CASES, DEATHS):
+    for path in (COMPARTMENT, CASES, DEATHS):
         assert torch.equal(quick.state[path], plain.state[path])
     assert quick.state[CASES].sum() > 50 * (replicates or 1)
     assert quick.get_performance_stats()["program"] == "fused cpu"
@@ -133,7 +133,7 @@ def test_a_start_holds_nothing_that_a_later_step_changes() -> None:
     runner = run_of(flu(program=fused))
     runner.set_value(CONTACT, torch.tensor([1.0, 0.5]))
     start = spread_start(runner)
-    names = ("group", "stage", "infected_time", "next_time", "contact")
+    names = ("group", "compartment", "infected_time", "next_time", "contact")
     before = {name: getattr(start, name).copy() for name in names}
     runner.step(5)
     runner.set_value(CONTACT, torch.zeros(2))
@@ -148,13 +148,13 @@ def test_calibration_finds_planted_parameters_from_python() -> None:
     planted.step(DAYS)
     observed = Observed(planted.state[CASES].mean(0).numpy(), planted.state[DEATHS].mean(0).numpy())
     runner = run_of(flu(program=fused, gradient=differentiator))
-    stage = runner.state[STAGE].clone()
+    compartment = runner.state[COMPARTMENT].clone()
     found = calibrate(runner, observed, CalibrationSettings(iterations=60, observed_runs=40))
     for interval, truth in zip(
         (*found.rate_interval, found.mortality_interval), (1.3, 0.6, 0.4), strict=True
     ):
         assert interval[0] < truth < interval[1]
-    assert torch.equal(runner.state[STAGE], stage)
+    assert torch.equal(runner.state[COMPARTMENT], compartment)
     assert runner.state.step == 0
     runner.set_parameters(found.parameters)
     assert dict(runner.named_parameters())[RATE].flatten().tolist() == pytest.approx(

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hotloop.errors import SettingError
-from hotloop.models.covid.disease import spread
+from hotloop.models.epidemic.covid.disease import spread
 from hotloop.models.epidemic.program import Costs, SpreadColumns, SpreadProgram, costs_of
 from hotloop.models.epidemic.spread import NEVER, Spread, SpreadInputs
 from hotloop.sim.network import Network, PeriodicNetwork, RandomContacts
@@ -21,11 +21,11 @@ def population(seed: int, size: int, degree: float, active: float = 0.2):
     """Columns of a small population in the middle of an epidemic, and its edges."""
     rng = np.random.default_rng(seed)
     edges = rng.integers(0, size, (int(size * degree), 2)).astype(np.int32)
-    stage = np.where(rng.random(size) < active, rng.integers(1, 5, size), 0).astype(np.uint8)
-    infected_time = np.where(stage > 0, rng.integers(-12, 1, size), 500).astype(np.int16)
-    next_time = np.where((stage == 1) | (stage == 2), rng.integers(-1, 9, size), 500)
+    compartment = np.where(rng.random(size) < active, rng.integers(1, 5, size), 0).astype(np.uint8)
+    infected_time = np.where(compartment > 0, rng.integers(-12, 1, size), 500).astype(np.int16)
+    next_time = np.where((compartment == 1) | (compartment == 2), rng.integers(-1, 9, size), 500)
     group = rng.integers(0, 6, size).astype(np.uint8)
-    return edges, group, stage, infected_time, next_time.astype(np.int16)
+    return edges, group, compartment, infected_time, next_time.astype(np.int16)
 
 
 def made(people, network, seeds, inputs, **kwargs) -> SpreadProgram:
@@ -41,9 +41,9 @@ def made(people, network, seeds, inputs, **kwargs) -> SpreadProgram:
 
 
 def plain_course(people, edges_at, seed, inputs, network, willing=None):
-    edges, group, stage, infected_time, next_time = (c.tolist() for c in people)
+    edges, group, compartment, infected_time, next_time = (c.tolist() for c in people)
     twin = Plain(
-        COVID, edges, group, stage, infected_time, next_time, seed, inputs.rate.tolist(),
+        COVID, edges, group, compartment, infected_time, next_time, seed, inputs.rate.tolist(),
         float(inputs.mortality), 24, inputs.contact.tolist() if inputs.contact.size > 1 else None,
         float(inputs.isolating), None if willing is None else willing.tolist(),
     )  # fmt: skip
@@ -51,13 +51,13 @@ def plain_course(people, edges_at, seed, inputs, network, willing=None):
     for t in range(T):
         twin.edges = edges_at(t)
         daily.append(twin.step(t))
-    return np.array(daily), np.array([twin.stage, twin.infected_time, twin.next_time])
+    return np.array(daily), np.array([twin.compartment, twin.infected_time, twin.next_time])
 
 
 def columns_of(program: SpreadProgram) -> np.ndarray:
     held = program.columns
     return np.stack(
-        [c.numpy().astype(int) for c in (held.stage, held.infected_time, held.next_time)], -2
+        [c.numpy().astype(int) for c in (held.compartment, held.infected_time, held.next_time)], -2
     )
 
 
@@ -196,10 +196,10 @@ def test_a_hub_with_very_many_neighbours_does_not_overflow():
     edges = np.stack([np.arange(1, size), np.zeros(size - 1, int)], 1).astype(np.int32)
     network = Network.from_edges(size, edges)
     assert int(COVID.fixed_weights.max()) * (size - 1) > 2**31
-    stage = np.full(size, 2, np.uint8)
-    stage[0] = 0
+    compartment = np.full(size, 2, np.uint8)
+    compartment[0] = 0
     since = np.full(size, -6, np.int16)
-    people = (edges, np.zeros(size, np.uint8), stage, since, np.full(size, 400, np.int16))
+    people = (edges, np.zeros(size, np.uint8), compartment, since, np.full(size, 400, np.int16))
     for mode in ("push", "pull"):
         program = made(people, network, [0], INPUTS, mode=mode)
         program.advance(0, 1)
@@ -234,17 +234,17 @@ def test_weights_that_are_large_take_fewer_bits():
     assert error.max() / weights.max() < 2.0**-30
 
 
-def test_no_infection_without_an_infectious_neighbour_and_nobody_is_lost():
+def test_no_infection_without_an_infectious_neighbour_and_no_agent_is_lost():
     people = population(8, 2_000, 3, active=0.02)
     network = Network.from_edges(2_000, people[0])
     program = made(people, network, [0], INPUTS)
     reach = [set() for _ in range(2_000)]
     for src, dst in people[0].tolist():
         reach[dst].add(src)
-    before = program.columns.stage.numpy().copy()
+    before = program.columns.compartment.numpy().copy()
     for t in range(T):
         program.advance(t, 1)
-        after = program.columns.stage.numpy().copy()
+        after = program.columns.compartment.numpy().copy()
         assert len(after) == np.bincount(after, minlength=5).sum() == 2_000
         for agent in np.flatnonzero((before == 0) & (after == 1)):
             assert any(before[other] in (1, 2) for other in reach[agent])
@@ -259,7 +259,7 @@ def test_the_columns_may_be_changed_between_steps():
     network = Network.from_edges(300, people[0])
     program = made(people, network, [0], INPUTS)
     program.advance(0, 5)
-    program.columns.stage.fill_(0)
+    program.columns.compartment.fill_(0)
     program.columns_changed()
     program.advance(5, 5)
     assert program.columns.infected[5:10].sum() == 0
@@ -279,48 +279,50 @@ def test_mixed_precision_agrees_by_distribution():
 
 
 def test_one_active_stage_and_longer_waits():
-    """Other tables: one active stage, as in SIR, and waits beyond any calendar's turn."""
+    """Other tables: one active compartment, as in SIR, and waits beyond any calendar's turn."""
     weights = np.zeros((4, 200))
     weights[1, 1:] = 0.05
     sir = Spread(weights, (90,), np.array([1.0]), 7, ("s", "i", "r", "d"))
     people = population(12, 80, 4)
-    stage = (people[2] > 0).astype(np.uint8)
+    compartment = (people[2] > 0).astype(np.uint8)
     group = np.zeros(80, np.uint8)
     network = Network.from_edges(80, people[0])
     for mode in ("push", "pull"):
-        columns = [torch.from_numpy(c.copy()) for c in (stage, people[3], np.full(80, 3, np.int16))]
+        columns = [
+            torch.from_numpy(c.copy()) for c in (compartment, people[3], np.full(80, 3, np.int16))
+        ]
         daily = [torch.zeros(120) for _ in range(2)]
         held = SpreadColumns(torch.from_numpy(group), *columns, *daily)
         inputs = SpreadInputs(np.array([1.0]), np.array(0.0))
         program = SpreadProgram(sir, network, held, [4], lambda inputs=inputs: inputs, mode=mode)
         program.advance(0, 120)
         twin = Plain(
-            sir, people[0].tolist(), group.tolist(), stage.tolist(), people[3].tolist(), [3] * 80,
-            4, [1.0], 0.0, sir.fraction_bits,
+            sir, people[0].tolist(), group.tolist(), compartment.tolist(), people[3].tolist(),
+            [3] * 80, 4, [1.0], 0.0, sir.fraction_bits,
         )  # fmt: skip
         daily_plain = [twin.step(t)[0] for t in range(120)]
         assert held.infected.tolist() == daily_plain
-        assert held.stage.tolist() == twin.stage
-        assert held.next_time[held.stage == 2].eq(NEVER).all()
+        assert held.compartment.tolist() == twin.compartment
+        assert held.next_time[held.compartment == 2].eq(NEVER).all()
 
 
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"weights": np.ones((5, 8))}, "only active stages"),
-        ({"weights": np.zeros((4, 8))}, "3 stages|stages"),
+        ({"weights": np.ones((5, 8))}, "only active compartments"),
+        ({"weights": np.zeros((4, 8))}, "3 compartments|compartments"),
         ({"weights": np.full((5, 8), np.nan)}, "finite"),
         ({"susceptibility": np.array([-1.0])}, "susceptibility"),
         ({"durations": (0, 5)}, "durations"),
     ],
 )
-def test_tables_that_cannot_be_are_refused(kwargs, message):
+def test_invalid_tables_are_refused(kwargs, message):
     good = {"weights": np.zeros((5, 8)), "durations": (5, 5), "susceptibility": np.ones(1)}
     with pytest.raises(SettingError, match=message):
         Spread(**{**good, **kwargs})
 
 
-def test_settings_that_cannot_be_are_refused():
+def test_invalid_settings_are_refused():
     people = population(1, 5, 1)
     network = Network.from_edges(5, people[0])
     with pytest.raises(SettingError, match="active set 'pul'"):

@@ -1,6 +1,6 @@
-"""What spreads from agent to agent: a model of stages made of three lines, fast and differentiable.
+"""Spreads from agent to agent: compartment models from three lines, fast and differentiable.
 
-A model of your own takes the two substeps and both shortcuts:
+A model of your own takes the two substeps, the compiled program and the gradient:
 
     Model("flu", substeps=(Transmission(spread, rate), Progression(spread, mortality)),
           program=fused, gradient=differentiator, ...)
@@ -24,14 +24,16 @@ if TYPE_CHECKING:
     from hotloop.models.epidemic.gradient.differentiator import differentiator, expected_loss
     from hotloop.models.epidemic.spread import Spread
     from hotloop.models.epidemic.substeps import Progression, Transmission, fused
+    from hotloop.models.epidemic.weekly_rates import WeeklyRates
 
-_PLACES = {
+_MODULES = {
     "Calibration": "calibration",
     "CalibrationSettings": "calibration",
     "Observed": "calibration",
     "Progression": "substeps",
     "Spread": "spread",
     "Transmission": "substeps",
+    "WeeklyRates": "weekly_rates",
     "calibrate": "calibration",
     "differentiator": "gradient.differentiator",
     "expected_loss": "gradient.differentiator",
@@ -45,6 +47,7 @@ __all__ = [
     "Progression",
     "Spread",
     "Transmission",
+    "WeeklyRates",
     "calibrate",
     "differentiator",
     "expected_loss",
@@ -53,6 +56,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,10 +1,9 @@
 """Fit the rate of each week, and the mortality, to observed daily counts, by gradient.
 
 The curve is the mean of an ensemble of runs on common random numbers; its gradient comes from the
-estimator asked for, along a few of these runs. Intervals say how far the fit would move if
-the epidemic had gone otherwise by chance: the sandwich of the curve's sensitivities (from the
-expected model) and the ensemble's covariance, of which a Poisson model would know only the
-diagonal.
+chosen estimator, along a few of these runs. Intervals say how much the fit would vary by chance:
+the sandwich estimator of the curve's sensitivities (from the expected model) and the ensemble's
+covariance, of which a Poisson model would have only the diagonal.
 """
 
 import math
@@ -22,7 +21,7 @@ from hotloop.models.epidemic.gradient import (
     Runs,
     SpreadProblem,
     SpreadStart,
-    attach,
+    attach_gradient,
     default_estimator,
     estimator,
     expected_curves,
@@ -38,7 +37,7 @@ from hotloop.sim.runner import Runner
 Array = np.ndarray[Any, Any]
 
 Z95 = 1.959963984540054  # half the width of a 95% interval in standard errors
-# Added to expected counts where they divide: a day that expects nobody tells little, not all.
+# Added to expected counts in denominators: a day without expected cases must not dominate.
 _FLOOR = 0.5
 # Sensitivities are differences of the expected model over this share of each parameter.
 _RELATIVE_STEP = 0.02
@@ -46,7 +45,7 @@ _RELATIVE_STEP = 0.02
 
 @dataclass(frozen=True)
 class CalibrationSettings:
-    """How to fit."""
+    """Settings of the fit."""
 
     iterations: int = 100
     learning_rate: float = 0.2
@@ -58,7 +57,7 @@ class CalibrationSettings:
     interval_replicates: int = 200
     """Runs at the fit, for intervals."""
     observed_runs: int = 1
-    """Runs whose mean was observed; 1 for what happened once."""
+    """Runs whose mean was observed; 1 for an observation of one epidemic."""
     seed: int = 0
     estimator: str | Estimator = "auto"
     """By name, or "auto": message passing, or flips where the network has short loops."""
@@ -98,7 +97,7 @@ class Observed:
 
 @dataclass(frozen=True)
 class Iteration:
-    """One step of the fit, as it stood before the step."""
+    """The parameters and the loss before one step of the fit."""
 
     loss: float
     rate: Array
@@ -116,11 +115,11 @@ class Band:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What was fitted.
+    """The result of a fit.
 
     rate, rate_interval: (weeks,), (weeks, 2) of 95%. mortality, mortality_interval: M and (2,), the
-    interval None where M was not fitted. notes: what the reader must know to read the numbers.
-    parameters: by their paths in the runner that was given, for its `set_parameters`.
+    interval None where M was not fitted. notes: caveats on the numbers.
+    parameters: by their paths in the given runner, for its `set_parameters`.
     """
 
     rate: Array
@@ -142,9 +141,9 @@ def calibrate(
 ) -> Calibration:
     """Fit the rates and the mortality of a runner's spread to what was observed from now on.
 
-    runner: of the covid model, or of one of your own made of a Transmission and a Progression. Its
-    parameters are the first guess, and its columns and controls as they stand are the start; it is
-    neither stepped nor changed: `runner.set_parameters(found.parameters)` takes the fit over.
+    runner: of the covid model, or of your own model of a Transmission and a Progression. Its
+    parameters are the first guess, and its present columns and controls are the start; it is
+    neither stepped nor changed: `runner.set_parameters(found.parameters)` applies the fit.
     on_iteration: called with the number and the outcome of each.
 
     Raises: SettingError, ShapeError; see `fit`.
@@ -183,7 +182,7 @@ def fit(
     settings: CalibrationSettings | None = None,
     on_iteration: Callable[[int, Iteration], None] | None = None,
 ) -> Calibration:
-    """Fit from a first guess of rate (weeks,) and mortality; `calibrate` for a start by itself.
+    """Fit from a first guess of rate (weeks,) and mortality; as `calibrate`, without a runner.
 
     Minimises the Poisson deviance of the observed counts around the ensemble's mean. Rates stay
     positive (by their logarithm), the mortality between 0 and 1 (logistic); without deaths it
@@ -238,7 +237,7 @@ class _Fit:
         self._adam = torch.optim.Adam(free, lr=settings.learning_rate, betas=(0.8, 0.99))
 
     def iterate(self, number: int) -> Iteration:
-        """One step of Adam."""
+        """Do one step of Adam."""
         settings = self._settings
         rate = torch.exp(self._free_rate)
         mortality = torch.sigmoid(self._free_mortality)
@@ -266,7 +265,7 @@ class _Fit:
         mortality: torch.Tensor,
         number: int,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The ensemble's mean curves, with the gradient of a few of its runs."""
+        """Compute the ensemble's mean curves, with the gradient of a few of its runs."""
         count, total = self._settings.gradient_replicates, len(problem.seeds)
         chosen = [(number * count + n) % total for n in range(count)]
         along = replace(
@@ -274,7 +273,7 @@ class _Fit:
             seeds=tuple(problem.seeds[n] for n in chosen),
             infected_time=runs.infected_time[chosen],
         )
-        infected, deaths = attach(
+        infected, deaths = attach_gradient(
             torch.from_numpy(runs.infected[chosen]).double(),
             torch.from_numpy(runs.deaths[chosen]).double(),
             Inputs(rate, mortality), along, self._estimator,
@@ -286,7 +285,7 @@ class _Fit:
         return means[0], means[1]
 
     def settled(self, history: list[Iteration]) -> tuple[Array, float]:
-        """The mean of the last quarter: what is left of the gradients' noise is averaged out."""
+        """Average the last quarter of the iterations, to reduce the noise of the gradients."""
         last = history[-max(1, len(history) // 4) :]
         return (
             np.mean([h.rate for h in last], axis=0),
@@ -295,7 +294,7 @@ class _Fit:
 
 
 def _deviance(expected: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-    """Poisson's, a mean over the days."""
+    """Compute the Poisson deviance, a mean over the days."""
     expected, counts = expected.clamp(min=0) + _FLOOR, counts + _FLOOR
     return 2 * (expected - counts - counts * torch.log(expected / counts)).mean()
 
@@ -320,7 +319,7 @@ def _described(
             f"{loops.two:.2g} neighbours in common: the expected model, which knows no loops, "
             "misjudges how far an infection is carried, so the intervals may be too narrow"
         )
-    # On the scales on which no bound is near: log for rates, logit for the mortality.
+    # On unbounded scales: log for rates, logit for the mortality.
     spread = np.exp(Z95 * np.minimum(error[:weeks] / problem.rate, 300.0))
     interval = np.stack([problem.rate / spread, problem.rate * spread], axis=1)
     mortality_interval = None
@@ -342,11 +341,11 @@ def _described(
 def _standard_errors(
     problem: SpreadProblem, curves: Array, settings: CalibrationSettings, with_deaths: bool
 ) -> tuple[Array, list[str]]:
-    """Of the rates and then the mortality; curves: (runs, days). Infinite where nothing is known.
+    """Compute the standard errors of the rates and the mortality; infinite where data say nothing.
 
-    With J the curve's sensitivities, W = 1 / mean, and C the covariance of a run's curve, the fit
-    varies by B J' W C W J B, B the inverse of J' W J; C counts once for what was observed and once
-    over for the runs of the fit's own mean.
+    curves: (runs, days). With J the curve's sensitivities, W = 1 / mean, and C the covariance of a
+    run's curve, the covariance of the fit is B J' W C W J B, B the inverse of J' W J; C counts once
+    for the observation, and again, divided by their number, for the runs of the fit's mean.
     """
     sensitivity = _sensitivities(problem, with_deaths)
     weight = 1.0 / (curves.mean(0) + _FLOOR)
@@ -369,7 +368,7 @@ def _standard_errors(
 
 
 def _sensitivities(problem: SpreadProblem, with_deaths: bool) -> Array:
-    """(days, or twice as many with deaths; parameters), from the expected model."""
+    """Differentiate the expected model's curve by the parameters: (counts, parameters)."""
 
     def curve(rate: Array) -> Array:
         infected, deaths = expected_curves(problem.at(rate))

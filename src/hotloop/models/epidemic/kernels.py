@@ -1,7 +1,7 @@
-"""The compiled steps of a spread: push from the few, pull by the many, then settle.
+"""The compiled steps of a spread: push from few senders or pull by all receivers, then settle.
 
-All of them run without Python's lock and give the same bits: pressures are integers, and a draw
-belongs to its agent. The plain twin is in the tests.
+They run without Python's lock. Push and pull give the same bits: pressures are integers, and a draw
+belongs to its agent. The plain reference is in the tests.
 """
 
 import math
@@ -33,11 +33,11 @@ class Rows(NamedTuple):
 class Tables(NamedTuple):
     """What does not change while stepping."""
 
-    weights: Array  # (stages, D) int32 fixed point
+    weights: Array  # (compartments, D) int32 fixed point
     levels: Array  # (256,) int32: weights by code, code 0 sends nothing
-    durations: Array  # (active stages,) int64
+    durations: Array  # (active compartments,) int64
     scale: float  # of the fixed point
-    willing: Array  # (N,) float32, or (0,): how much each agent isolates when asked to
+    willing: Array  # (N,) float32, or (0,): how much each agent isolates when asked
     single: bool  # precision: float32 instead of float64
 
 
@@ -45,7 +45,7 @@ class Agents(NamedTuple):
     """The columns of one run, (N,)."""
 
     group: Array  # uint8
-    stage: Array  # uint8
+    compartment: Array  # uint8
     infected_time: Array  # int16
     next_time: Array  # int16
 
@@ -53,17 +53,17 @@ class Agents(NamedTuple):
 class Work(NamedTuple):
     """What one run keeps between steps; it follows from the columns.
 
-    Agents that became active in the same step go through the stages together: a cohort. They stand
-    side by side in `active`, so today's transitions are whole cohorts, and so is what is sent.
+    Agents that became active in the same step go through the compartments together: a cohort. They
+    are adjacent in `active`, so that whole cohorts send and move on in one loop.
     """
 
     active: Array  # (N,) int32: the agents of all cohorts, in the order in which they came
-    cohorts: Array  # (C, 5) int64: see the places below
-    counts: Array  # (8,) int64: see the places below
+    cohorts: Array  # (C, 5) int64, columns BEGIN to DUE below
+    counts: Array  # (8,) int64, entries COHORTS to ACTIVE_STEPS below
 
 
 class Scratch(NamedTuple):
-    """What one thread needs within a step; all zero between steps where it matters."""
+    """Buffers of one thread within a step; `pressure` is zero between steps."""
 
     pressure: Array  # (N,) int32, or int64 where somebody has too many neighbours; zero
     touched: Array  # (N,) int32
@@ -72,7 +72,7 @@ class Scratch(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What a dense step over a part of the agents needs."""
+    """Buffers of a dense step over a part of the agents."""
 
     found: Array  # int32, as many as the part has agents
     sums: Array  # as the pressure, more than a block's edges and more than any agent's
@@ -80,15 +80,15 @@ class Part(NamedTuple):
     felt: Array  # (BLOCK_AGENTS + 1,) as the pressure
 
 
-# Places in a cohort: its agents are active[BEGIN:END], all in one stage, which they leave at DUE.
-BEGIN, END, SINCE, STAGE, DUE = range(5)
-# Places in Work.counts: how many cohorts there are, agents listed, agents in active stages; and
-# what was done so far: steps pushed, steps pulled, edges read, draws, active agents over steps.
+# Of a cohort: its agents are active[BEGIN:END], all in one compartment, which they leave at DUE.
+BEGIN, END, SINCE, COMPARTMENT, DUE = range(5)
+# Of Work.counts: cohorts, agents listed, agents in active compartments; then, since the start:
+# steps pushed, steps pulled, edges read, draws, active agents summed over steps.
 COHORTS, LISTED, ACTIVE, PUSHED, PULLED, EDGES, DRAWS, ACTIVE_STEPS = range(8)
 
 
 class Order(NamedTuple):
-    """What is asked of `advance`, for one run."""
+    """The arguments of `advance` for one run."""
 
     seed: np.uint64
     first_step: int
@@ -109,11 +109,11 @@ def _drawn(key: Any, agent: Any) -> Any:
 
 @njit(nogil=True, cache=True, inline="always")
 def _falls(agent: Any, felt: Any, factor: Any, keeps: Any, key: Any, single: bool) -> Any:
-    """Whether an agent that feels so much pressure becomes active.
+    """Decide whether an agent under this pressure becomes active.
 
-    keeps: 1 - w, the part of its contacts that it keeps.
+    felt: the pressure. keeps: 1 - w, the share of its contacts that it keeps.
     """
-    # Only numbers come in here: an array handed over would be counted in and out for each agent.
+    # Only numbers are arguments: numba would count references to an array for each agent.
     drawn = _drawn(key, agent)
     if single:
         weak = np.float32(factor) * np.float32(felt)
@@ -136,7 +136,7 @@ def push(
     Returns: how many became active; their ids are in scratch.found.
     """
     key = stream_key(order.seed, np.uint64(step), _INFECTION)
-    stage, pressure, touched = agents.stage, scratch.pressure, scratch.touched
+    compartment, pressure, touched = agents.compartment, scratch.pressure, scratch.touched
     group, out_ptr, out_dst = agents.group, rows.out_ptr, rows.out_dst
     active, weights, newly = work.active, tables.weights, scratch.found
     willing, isolating = tables.willing, order.isolating
@@ -146,17 +146,17 @@ def push(
     for number in range(work.counts[COHORTS]):
         cohort = work.cohorts[number]
         day = step - cohort[SINCE]
-        weight = weights[cohort[STAGE], day] if 0 <= day < days else 0
+        weight = weights[cohort[COMPARTMENT], day] if 0 <= day < days else 0
         if weight == 0:
             continue
         for place in range(cohort[BEGIN], cohort[END]):
             sender = np.uint32(active[place])
             begin, end = out_ptr[sender], out_ptr[np.uint64(sender) + _ONE]
             edges += end - begin
-            # No branch here: which neighbours are susceptible, and new, cannot be foretold.
+            # No branch here: it would be mispredicted for every other neighbour.
             for e in range(np.uint64(begin), np.uint64(end)):
                 receiver = np.uint32(out_dst[e])
-                open_ = stage[receiver] == 0
+                open_ = compartment[receiver] == 0
                 touched[reached] = receiver
                 reached += open_ & (pressure[receiver] == 0)
                 pressure[receiver] += weight * open_
@@ -177,13 +177,13 @@ def push(
 
 @njit(nogil=True, cache=True)
 def encode(step: int, low: int, high: int, tables: Tables, agents: Agents, code: Array) -> None:
-    """What agents low to high send in this step, as one byte each."""
+    """Encode what agents low to high send in this step, as one byte each."""
     last_active, days = len(tables.durations), tables.weights.shape[1]
-    stages, infected_time = agents.stage, agents.infected_time
+    compartments, infected_time = agents.compartment, agents.infected_time
     for agent in range(np.uint64(low), np.uint64(high)):
-        stage, day = stages[agent], step - infected_time[agent]
-        sends = (stage > 0) & (stage <= last_active) & (day >= 0) & (day < days)
-        code[agent] = ((stage - 1) * days + day + 1) * sends
+        compartment, day = compartments[agent], step - infected_time[agent]
+        sends = (compartment > 0) & (compartment <= last_active) & (day >= 0) & (day < days)
+        code[agent] = ((compartment - 1) * days + day + 1) * sends
 
 
 @njit(nogil=True, cache=True)
@@ -194,16 +194,18 @@ def pull(
     """Sum over the senders of each susceptible agent low to high, and draw for those reached.
 
     Block by block: first a running sum over the block's edges, of which every agent takes the
-    difference over its own. So there is no loop over a few edges whose end must be guessed.
+    difference over its own: so there is no short loop whose end the processor has to predict.
 
     Returns: how many became active (their ids are in part.found), edges, draws.
     """
+    # One function: the three loops of a block share its buffers, and calls between them would
+    # count references to every array.
     key = stream_key(order.seed, np.uint64(step), _INFECTION)
     levels, sums, reached, in_src = tables.levels, part.sums, part.reached, rows.in_src
-    felts, found, stage, group, in_ptr = (
+    felts, found, compartment, group, in_ptr = (
         part.felt,
         part.found,
-        agents.stage,
+        agents.compartment,
         agents.group,
         rows.in_ptr,
     )
@@ -231,7 +233,7 @@ def pull(
             before = after
             reached[met] = agent
             felts[met] = felt
-            met += np.uint64((felt > 0) & (stage[agent] == 0))
+            met += np.uint64((felt > 0) & (compartment[agent] == 0))
         for place in range(met):
             one = np.uint32(reached[place])
             keeps = 1.0 - isolating * willing[one] if isolates else 1.0
@@ -248,19 +250,19 @@ def settle(
     step: int, newly: Array, num_newly: int, order: Order, tables: Tables, agents: Agents,
     work: Work,
 ) -> int:  # fmt: skip
-    """Let the agents `newly` found begin, as one cohort; move on the cohorts whose step has come.
+    """Make one cohort of the agents `newly` found, and move on the cohorts that are due.
 
     Returns: how many died.
     """
     last_active, counts, cohorts = len(tables.durations), work.counts, work.cohorts
-    active, stages, next_time = work.active, agents.stage, agents.next_time
+    active, compartments, next_time = work.active, agents.compartment, agents.next_time
     infected_time = agents.infected_time
     begin = counts[LISTED]
     counts[ACTIVE_STEPS] += counts[ACTIVE]
     due = step + 1 + tables.durations[0]
     for place in range(num_newly):
         agent = np.uint32(newly[place])
-        stages[agent] = 1
+        compartments[agent] = 1
         infected_time[agent] = step
         next_time[agent] = due
         active[begin + place] = agent
@@ -269,14 +271,14 @@ def settle(
     for number in range(counts[COHORTS]):
         cohort = cohorts[number]
         if cohort[DUE] <= step:
-            cohort[STAGE] += 1
-            on = cohort[STAGE] <= last_active
-            cohort[DUE] = step + tables.durations[cohort[STAGE] - 1] if on else NEVER
+            cohort[COMPARTMENT] += 1
+            on = cohort[COMPARTMENT] <= last_active
+            cohort[DUE] = step + tables.durations[cohort[COMPARTMENT] - 1] if on else NEVER
             for place in range(cohort[BEGIN], cohort[END]):
                 agent = np.uint32(active[place])
                 dies = not on and _drawn(key, agent) < mortality
                 deaths += dies
-                stages[agent] = cohort[STAGE] + dies
+                compartments[agent] = cohort[COMPARTMENT] + dies
                 next_time[agent] = cohort[DUE]
             if not on:
                 counts[ACTIVE] -= cohort[END] - cohort[BEGIN]
@@ -286,7 +288,7 @@ def settle(
     if num_newly > 0:
         cohort = cohorts[kept]
         cohort[BEGIN], cohort[END] = begin, begin + num_newly
-        cohort[SINCE], cohort[STAGE], cohort[DUE] = step, 1, due
+        cohort[SINCE], cohort[COMPARTMENT], cohort[DUE] = step, 1, due
         kept += 1
     counts[COHORTS] = kept
     counts[LISTED] = begin + num_newly
@@ -299,13 +301,13 @@ def advance(
     order: Order, factor: Array, rows: Rows, tables: Tables, agents: Agents, work: Work,
     scratch: Scratch, part: Part, infected: Array, deaths: Array,
 ) -> int:  # fmt: skip
-    """Step one run; nothing but compiled code between the steps.
+    """Step one run without leaving compiled code.
 
     factor: (steps, groups) float64. infected, deaths: (episode's steps,), written by step.
 
     Returns: how many steps were done; fewer than asked where a dense step is left to the caller.
     """
-    size = len(agents.stage)
+    size = len(agents.compartment)
     for done in range(order.steps):
         step = order.first_step + done
         dense = order.mode == PULL

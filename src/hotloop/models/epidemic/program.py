@@ -1,11 +1,10 @@
-"""The fused CPU path of a spread: any number of steps without Python between them.
+"""The program of a spread on the CPU: any number of steps without Python between them.
 
-A single run pulls when many are active, with several threads where they are quicker on this
-network, and pushes with one when few are; an ensemble gives every thread its share of the
+A single run pulls when many agents are active, with several threads where they are faster on this
+network, and pushes with one thread when few are; in an ensemble every thread steps its share of the
 replicates. Threads change no bit.
 """
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,11 +15,16 @@ import numpy as np
 import torch
 
 from hotloop.errors import SettingError
+from hotloop.models.epidemic.buffers import (
+    gather_work,
+    make_buffers,
+    make_scratch,
+    part_bounds,
+    rows_of,
+)
 from hotloop.models.epidemic.kernels import (
     ACTIVE_STEPS,
     AUTO,
-    BLOCK_AGENTS,
-    BLOCK_EDGES,
     DRAWS,
     EDGES,
     PULL,
@@ -31,7 +35,6 @@ from hotloop.models.epidemic.kernels import (
     Order,
     Part,
     Rows,
-    Scratch,
     Tables,
     Work,
     advance,
@@ -42,17 +45,17 @@ from hotloop.models.epidemic.kernels import (
 )
 from hotloop.models.epidemic.spread import NEVER, Spread, SpreadInputs
 from hotloop.sim.network import AnyNetwork, Network, RandomContacts
-from hotloop.sim.threads import Threads
+from hotloop.sim.threads import Threads, thread_count
 
 Array = np.ndarray[Any, Any]
 Mode = Literal["auto", "push", "pull"]
 MODES: dict[str, int] = {"auto": AUTO, "push": PUSH, "pull": PULL}
-# A timing of both ways on the actual network looks at so many senders.
+# Senders with which push and pull are timed on the actual network.
 PROBED_SENDERS = 2_000
 
 
 def costs_of(threads: int) -> str:
-    """By which name a network keeps what was measured on it."""
+    """Name the costs under which a network keeps them."""
     return f"costs of a spread, {threads} threads"
 
 
@@ -60,12 +63,12 @@ def costs_of(threads: int) -> str:
 class SpreadColumns:
     """The state's tensors that a spread reads and writes, on the CPU and contiguous.
 
-    group: uint8 (N,). stage: uint8, infected_time and next_time: int16, (N,) or (R, N).
+    group: uint8 (N,). compartment: uint8, infected_time and next_time: int16, (N,) or (R, N).
     infected, deaths: float32 (T,) or (R, T), the counts of each step.
     """
 
     group: torch.Tensor
-    stage: torch.Tensor
+    compartment: torch.Tensor
     infected_time: torch.Tensor
     next_time: torch.Tensor
     infected: torch.Tensor
@@ -74,7 +77,7 @@ class SpreadColumns:
 
 @dataclass(frozen=True)
 class Costs:
-    """What the two ways cost on one network, in nanoseconds."""
+    """The costs of push and pull on one network, in nanoseconds."""
 
     push_agent_ns: float  # with the edges that an agent sends on, on average
     pull_ns: float  # by one thread
@@ -89,10 +92,10 @@ class Costs:
 class SpreadProgram:
     """Steps the columns of a spread in place.
 
-    inputs: called before stepping, for the parameters and controls as they stand then.
-    seeds: one for each replicate. willing: float32 (N,) how much each agent isolates when asked to.
+    inputs: called before stepping, for the present parameters and controls.
+    seeds: one for each replicate. willing: float32 (N,), how much each agent isolates when asked.
     mode: "push" (active set), "pull" (dense), or "auto": the cheaper one of each step, by costs
-    measured on this network. threads: None for as many as the process may use.
+    measured on this network. threads: None for one a core that the process may use.
     """
 
     name = "fused cpu"
@@ -116,43 +119,17 @@ class SpreadProgram:
         if threads is not None and threads < 1:
             raise SettingError(f"threads: expected 1 or more, got {threads}")
         self.spread, self.network, self.columns = spread, network, columns
-        self.threads = threads or len(os.sched_getaffinity(0))
+        self.threads = thread_count(threads)
         self._inputs, self._seeds = inputs, seeds
         self._mode = MODES[mode]
-        weights = spread.fixed_weights
-        levels = np.zeros(256, np.int32)
-        sent = weights[1 : spread.num_active + 1].ravel()
-        levels[1 : len(sent) + 1] = sent
-        self._tables = Tables(
-            weights,
-            levels,
-            np.array(spread.durations),
-            2.0**-spread.fraction_bits,
-            np.zeros(0, np.float32) if willing is None else willing,
-            single_precision,
-        )
-        size = columns.stage.shape[-1]
-        self._runs = [
-            Agents(columns.group.numpy(), *(column.numpy() for column in per_run))
-            for per_run in zip(
-                *(
-                    c.view(-1, size)
-                    for c in (columns.stage, columns.infected_time, columns.next_time)
-                ),
-                strict=True,
-            )
-        ]
-        self._days = list(
-            zip(
-                *(c.view(-1, c.shape[-1]).numpy() for c in (columns.infected, columns.deaths)),
-                strict=True,
-            )
-        )
-        self._work = [_gathered(agents, None, spread) for agents in self._runs]
+        self._tables = _tables(spread, willing, single_precision)
+        self._runs, self._days = _runs_of(columns)
+        self._work = [gather_work(agents, None, spread) for agents in self._runs]
         self._pressure = spread.pressure_dtype(network.max_in_degree)
         workers = min(self.threads, len(self._runs))
-        self._scratch = [_scratch(size, self._pressure) for _ in range(workers)]
-        self._buffers = [_buffers(network.max_in_degree, self._pressure) for _ in self._scratch]
+        size = columns.compartment.shape[-1]
+        self._scratch = [make_scratch(size, self._pressure) for _ in range(workers)]
+        self._buffers = [make_buffers(network.max_in_degree, self._pressure) for _ in self._scratch]
         self._threads = Threads(self.threads, "hotloop-spread")
         self._measured_once: dict[str, Any] = {}
         self._prepared = True
@@ -162,7 +139,7 @@ class SpreadProgram:
     # --- stepping -----------------------------------------------------------------------------
 
     def columns_changed(self) -> None:
-        """Say that the columns were changed from outside: the cohorts are made anew."""
+        """Note that the columns were changed from outside: the cohorts are made anew."""
         self._prepared = False
 
     def advance(self, first_step: int, steps: int) -> None:
@@ -176,10 +153,10 @@ class SpreadProgram:
             self._advance(self.network.at(step), step, 1)
 
     def _advance(self, network: Network, first_step: int, steps: int) -> None:
-        rows = _rows(network)
+        rows = rows_of(network)
         if not self._prepared:
             for run, agents in enumerate(self._runs):
-                self._work[run] = _gathered(agents, self._work[run], self.spread)
+                self._work[run] = gather_work(agents, self._work[run], self.spread)
             self._prepared = True
         inputs = self._inputs()
         factor = self.spread.factor(inputs, first_step, steps)
@@ -207,7 +184,7 @@ class SpreadProgram:
         return done
 
     def _advance_one(self, rows: Rows, network: Network, order: Order, factor: Array) -> None:
-        """One run; its dense steps are shared between the threads."""
+        """Step one run; its dense steps are shared between the threads."""
         shares = self._needs_costs and self._costs_on(network).shares
         order = order._replace(stop_at_pull=shares)
         left = order.steps
@@ -236,17 +213,17 @@ class SpreadProgram:
         deaths[step] = settle(step, scratch.found, found, order, self._tables, agents, work)
 
     def _parts(self, rows: Rows) -> list[tuple[int, int, Part]]:
-        """The agents of each part, from and to, and its buffers."""
+        """List the agents of each part, from and to, with its buffers."""
         return [
             (low, high, self._part(number, low, high))
-            for number, (low, high) in enumerate(pairwise(_bounds(rows, self.threads)))
+            for number, (low, high) in enumerate(pairwise(part_bounds(rows, self.threads)))
         ]
 
     def _shared_pull(
         self, rows: Rows, order: Order, factor: Array, step: int, agents: Agents,
         parts: list[tuple[int, int, Part]],
     ) -> list[tuple[int, int, int]]:  # fmt: skip
-        """What `pull` returns of each part."""
+        """Pull in parts, on all threads; returns what `pull` returns of each part."""
         code = self._scratch[0].code
 
         def sending(part: tuple[int, int, Part]) -> None:
@@ -259,18 +236,18 @@ class SpreadProgram:
             )
             return sums
 
-        # All must have said what they send before anybody sums it.
+        # All parts must be encoded before any of them is summed.
         self._threads.run(sending, parts)
         return self._threads.run(feeling, parts)
 
     def _part(self, number: int, low: int = 0, high: int | None = None) -> Part:
-        """The buffers of a part of the agents; each number is used by one thread at a time."""
+        """Return the buffers of a part of the agents; one thread uses each number at a time."""
         while len(self._buffers) <= number:
-            self._buffers.append(_buffers(self.network.max_in_degree, self._pressure))
+            self._buffers.append(make_buffers(self.network.max_in_degree, self._pressure))
         scratch = self._scratch[number if high is None else 0]
         return Part(scratch.found[low:high], *self._buffers[number])
 
-    # --- what is asked of the kernels ------------------------------------------------------------
+    # --- arguments of the kernels ------------------------------------------------------------
 
     def _orders(
         self, inputs: SpreadInputs, network: Network, first_step: int, steps: int
@@ -301,24 +278,24 @@ class SpreadProgram:
         return self._mode == AUTO or (self._mode == PULL and self._may_share)
 
     def _costs_on(self, network: Network) -> Costs:
-        # Contacts drawn anew are like those that were measured; any other network stays.
+        # Contacts that are drawn anew cost as much as those measured; other networks stay.
         is_drawn = isinstance(self.network, RandomContacts)
         known = self._measured_once if is_drawn else network.measured
         key = costs_of(self.threads if self._may_share else 1)
         if key not in known:
-            known[key] = self._measured(_rows(network))
+            known[key] = self._measured(rows_of(network))
         costs: Costs = known[key]
         return costs
 
     def _measured(self, rows: Rows) -> Costs:
-        """Time each way on this network, with senders taken at random that infect nobody."""
+        """Time push and pull on this network, with random senders that infect nobody."""
         size = len(rows.in_ptr) - 1
         rng = np.random.default_rng(0)
         senders = rng.choice(size, min(3 * PROBED_SENDERS, size), replace=False).astype(np.int32)
         agents = Agents(
             self._runs[0].group, *(np.zeros(size, d) for d in (np.uint8, np.int16, np.int16))
         )
-        agents.stage[senders] = 1
+        agents.compartment[senders] = 1
         day = int(np.argmax(self._tables.weights[1]))
         scratch, part = self._scratch[0], self._part(0)
         silent = Order(np.uint64(0), 0, 1, PUSH, False, 0.0, 0.0, 0.0, 0.0)
@@ -343,20 +320,20 @@ class SpreadProgram:
             self._shared_pull(rows, silent, factor, 0, agents, parts)
             return float(time.perf_counter_ns() - begin)
 
-        # Others each time: what the same ones reach would be in a cache by then.
+        # Others each time: what the same senders reach would be in a cache by then.
         push_ns = min(pushed(some) for some in np.array_split(senders, 3) if len(some))
         if not self._may_share:
             pull_ns = min(pulled() for _ in range(2))
             return Costs(push_ns, pull_ns, pull_ns)
         shared()  # starts the threads
-        # In turns, so that a slow moment meets both.
+        # In turns, so that a slow moment affects both.
         turns = [(pulled(), shared()) for _ in range(3)]
         return Costs(push_ns, min(t[0] for t in turns), min(t[1] for t in turns))
 
-    # --- what it did ----------------------------------------------------------------------------
+    # --- counters ----------------------------------------------------------------------------
 
     def counters(self) -> dict[str, float]:
-        """Since it was made: steps pushed and pulled, edges read, draws, active agent steps."""
+        """Count since it was made: steps pushed, steps pulled, edges, draws, active agent steps."""
         counts = np.sum([work.counts for work in self._work], axis=0)
         return {
             "steps_pushed": float(counts[PUSHED]),
@@ -368,7 +345,7 @@ class SpreadProgram:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it keeps beside the columns and the network."""
+        """Bytes kept beside the columns and the network."""
         kept = [array for work in self._work for array in work]
         kept += [array for scratch in self._scratch for array in scratch]
         return sum(array.nbytes for array in kept)
@@ -378,61 +355,26 @@ class SpreadProgram:
         self._threads.close()
 
 
-def _gathered(agents: Agents, work: Work | None, spread: Spread) -> Work:
-    """Cohorts and their agents from the columns alone."""
-    size = len(agents.stage)
-    ids = np.flatnonzero((agents.stage > 0) & (agents.stage <= spread.num_active))
-    keys = np.stack([agents.infected_time[ids], agents.stage[ids], agents.next_time[ids]])
-    order = np.lexsort(keys)
-    ids, keys = ids[order], keys[:, order]
-    ends = np.append(np.flatnonzero((np.diff(keys) != 0).any(axis=0)) + 1, len(ids))
-    ends = ends[ends > 0]
-    begins = np.append(0, ends[:-1])[: len(ends)]
-    # Later cohorts come one a step, and each is gone when its last stage has passed.
-    cohorts = np.zeros((len(ends) + sum(spread.durations) + 3, 5), np.int64)
-    cohorts[: len(ends)] = np.column_stack([begins, ends, *keys[:, begins]])
-    active = np.full(size, 0, np.int32) if work is None else work.active
-    active[: len(ids)] = ids
-    counts = np.zeros(8, np.int64) if work is None else work.counts
-    counts[:3] = len(ends), len(ids), len(ids)
-    return Work(active, cohorts, counts)
-
-
-def _scratch(size: int, pressure: type) -> Scratch:
-    # Written once now, so that no step pays for memory that is touched for the first time.
-    return Scratch(
-        np.full(size, 0, pressure),
-        np.full(size, 0, np.int32),
-        np.full(size, 0, np.int32),
-        np.full(size, 0, np.uint8),
+def _tables(spread: Spread, willing: Array | None, single_precision: bool) -> Tables:
+    weights = spread.fixed_weights
+    levels = np.zeros(256, np.int32)
+    sent = weights[1 : spread.num_active + 1].ravel()
+    levels[1 : len(sent) + 1] = sent
+    return Tables(
+        weights,
+        levels,
+        np.array(spread.durations),
+        2.0**-spread.fraction_bits,
+        np.zeros(0, np.float32) if willing is None else willing,
+        single_precision,
     )
 
 
-def _buffers(max_in_degree: int, pressure: type) -> tuple[Array, Array, Array]:
-    return (
-        np.empty(max(BLOCK_EDGES, max_in_degree) + 1, pressure),
-        np.empty(BLOCK_AGENTS + 1, np.int32),
-        np.empty(BLOCK_AGENTS + 1, pressure),
-    )
-
-
-def _rows(network: Network) -> Rows:
-    return Rows(network.in_ptr, network.in_src, network.out_ptr, network.out_dst)
-
-
-def _bounds(rows: Rows, threads: int) -> list[int]:
-    """Where to cut the agents so that each part costs about the same."""
-    size, edges = len(rows.in_ptr) - 1, int(rows.in_ptr[-1])
-    parts = 2 * threads
-    cost = (edges + 2 * size) / parts
-    bounds = [0]
-    for part in range(1, parts):
-        low, high = bounds[-1], size
-        while low < high:
-            middle = (low + high) // 2
-            if int(rows.in_ptr[middle]) + 2 * middle < part * cost:
-                low = middle + 1
-            else:
-                high = middle
-        bounds.append(low)
-    return [*bounds, size]
+def _runs_of(columns: SpreadColumns) -> tuple[list[Agents], list[tuple[Array, Array]]]:
+    """The columns of each run, and its daily infected and deaths, as arrays on the same memory."""
+    size = columns.compartment.shape[-1]
+    per_run = (columns.compartment, columns.infected_time, columns.next_time)
+    rows = zip(*(column.view(-1, size).numpy() for column in per_run), strict=True)
+    counts = (columns.infected, columns.deaths)
+    days = zip(*(c.view(-1, c.shape[-1]).numpy() for c in counts), strict=True)
+    return [Agents(columns.group.numpy(), *run) for run in rows], list(days)

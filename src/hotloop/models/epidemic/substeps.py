@@ -1,7 +1,7 @@
 """A spread as substeps on tensors: what each step means, on any device.
 
-`Transmission` and `Progression` together are what `SpreadProgram` does in one. On a GPU they are
-the path that is captured as a graph; everything in them has a fixed shape and stays on the device.
+`SpreadProgram` does the same as `Transmission` and `Progression` together. On a GPU the substeps
+run, captured as a graph: all in them has a fixed shape and stays on the device.
 """
 
 from collections.abc import Mapping
@@ -24,9 +24,10 @@ class Transmission(Substep):
     """Susceptible agents become active under the pressure of their active neighbours.
 
     rate: (entries, 1) or (entries,), or (R, entries) for one of each replicate.
-    group, stage, infected_time, next_time: names of the columns; daily: of the series of counts.
+    group, compartment, infected_time, next_time: names of the columns.
+    daily: name of the series of counts.
     contact, isolating: names of environment values that control it, if the model has them.
-    willing: column of how much each agent isolates, if the model has it.
+    willing: name of the column of how much each agent isolates, if the model has it.
     """
 
     acts_on = frozenset({"precision"})
@@ -42,7 +43,7 @@ class Transmission(Substep):
         population: str = "citizens",
         network: str = "contact",
         group: str = "group",
-        stage: str = "stage",
+        compartment: str = "compartment",
         infected_time: str = "infected_time",
         next_time: str = "next_time",
         daily: str = "daily_infected",
@@ -56,7 +57,7 @@ class Transmission(Substep):
         self.spread, self.population = spread, population
         self.rate_name = rate_name
         column = f"agents/{population}/{{}}".format
-        self.group, self.stage = column(group), column(stage)
+        self.group, self.compartment = column(group), column(compartment)
         self.infected_time, self.next_time = column(infected_time), column(next_time)
         self.willing = column(willing) if willing else None
         self.network, self.daily = f"networks/{network}", f"environment/{daily}"
@@ -66,13 +67,13 @@ class Transmission(Substep):
         controls = (self.contact, self.isolating, self.willing)
         self.reads = (
             self.group,
-            self.stage,
+            self.compartment,
             self.infected_time,
             self.next_time,
             self.network,
             *(path for path in controls if path),
         )
-        self.writes = (self.stage, self.infected_time, self.next_time, self.daily)
+        self.writes = (self.compartment, self.infected_time, self.next_time, self.daily)
         self._tables: dict[tuple[torch.device, type], tuple[Tensor, Tensor]] = {}
 
     @property
@@ -82,22 +83,22 @@ class Transmission(Substep):
         return rate.squeeze(-1) if rate.dim() == 2 and rate.shape[-1] == 1 else rate
 
     def observe(self, state: StateView) -> Mapping[str, Any]:
-        """The pressure on every agent, fixed point (N,) or (R, N), int32 or int64."""
+        """Sum the pressure on every agent, fixed point (N,) or (R, N), int32 or int64."""
         network: AnyNetwork = state[self.network]
         dtype = self.spread.pressure_dtype(network.max_in_degree)
         weights, _ = self._on(state.device, dtype)
-        stage, since = state[self.stage].long(), state[self.infected_time].long()
+        compartment, since = state[self.compartment].long(), state[self.infected_time].long()
         day = state.step_index - since
         days = weights.shape[-1]
         sends = (day >= 0) & (day < days)
-        message = weights[stage, day.clamp(0, days - 1)] * sends
+        message = weights[compartment, day.clamp(0, days - 1)] * sends
         return {
             "pressure": _pressure(network, message, state),
             "scale": 2.0**-self.spread.fraction_bits,
         }
 
     def act(self, state: StateView, observation: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The probability of becoming active, float64 (float32 if mixed)."""
+        """Compute the probability of becoming active, float64 (float32 if mixed)."""
         _, susceptibility = self._on(state.device, np.int32)
         rate = self.rate.detach().to(torch.float64)
         entry = torch.div(state.step_index, self.spread.steps_per_rate, rounding_mode="floor")
@@ -121,14 +122,14 @@ class Transmission(Substep):
         return {"chance": chance}
 
     def transition(self, state: StateView, action: Mapping[str, Any]) -> Mapping[str, Tensor]:
-        """Those whose draw is below their probability become active."""
-        stage, since = state[self.stage], state[self.infected_time]
+        """Make active the agents whose draw is below their probability."""
+        compartment, since = state[self.compartment], state[self.infected_time]
         drawn = state.uniform(INFECTION, self.population)
-        newly = (stage == 0) & (drawn < action["chance"])
+        newly = (compartment == 0) & (drawn < action["chance"])
         leaves = state.step_index + 1 + self.spread.durations[0]
         next_time = state[self.next_time]
         return {
-            self.stage: torch.where(newly, 1, stage).to(stage.dtype),
+            self.compartment: torch.where(newly, 1, compartment).to(compartment.dtype),
             self.infected_time: torch.where(newly, state.step_index, since).to(since.dtype),
             self.next_time: torch.where(newly, leaves, next_time).to(next_time.dtype),
             self.daily: newly.sum(-1).to(torch.float32),
@@ -144,7 +145,7 @@ class Transmission(Substep):
 
 
 class Progression(Substep):
-    """Agents whose step has come go on to the next stage; out of the last one they recover or die.
+    """Agents that are due move on to the next compartment; from the last one they recover or die.
 
     mortality: (1,) or (), or (R,) for one of each replicate.
     """
@@ -159,7 +160,7 @@ class Progression(Substep):
         name: str = "progression",
         mortality_name: str = "mortality",
         population: str = "citizens",
-        stage: str = "stage",
+        compartment: str = "compartment",
         next_time: str = "next_time",
         daily: str = "daily_deaths",
     ) -> None:
@@ -167,12 +168,12 @@ class Progression(Substep):
         super().__init__(**{mortality_name: mortality})
         self.spread, self.population = spread, population
         self.mortality_name = mortality_name
-        self.stage = f"agents/{population}/{stage}"
+        self.compartment = f"agents/{population}/{compartment}"
         self.next_time = f"agents/{population}/{next_time}"
         self.daily = f"environment/{daily}"
         self.populations = (population,)
-        self.reads = (self.stage, self.next_time)
-        self.writes = (self.stage, self.next_time, self.daily)
+        self.reads = (self.compartment, self.next_time)
+        self.writes = (self.compartment, self.next_time, self.daily)
 
     @property
     def mortality(self) -> Tensor:
@@ -181,29 +182,29 @@ class Progression(Substep):
         return mortality.squeeze() if mortality.numel() == 1 else mortality
 
     def transition(self, state: StateView, _action: Mapping[str, Any]) -> Mapping[str, Tensor]:
-        """Those due go on."""
-        stage, next_time = state[self.stage], state[self.next_time]
+        """Move on the agents that are due."""
+        compartment, next_time = state[self.compartment], state[self.next_time]
         last, step = self.spread.num_active, state.step_index
-        due = (stage > 0) & (stage <= last) & (next_time <= step)
+        due = (compartment > 0) & (compartment <= last) & (next_time <= step)
         mortality = self.mortality.detach().to(torch.float64).unsqueeze(-1)
-        leaves = due & (stage == last)
+        leaves = due & (compartment == last)
         dies = leaves & (state.uniform(OUTCOME, self.population) < mortality)
-        after = torch.where(due, stage + 1 + dies.to(stage.dtype), stage)
+        after = torch.where(due, compartment + 1 + dies.to(compartment.dtype), compartment)
         later = next_time
         for number, duration in enumerate(self.spread.durations[1:], 1):
-            later = torch.where(due & (stage == number), step + duration, later)
+            later = torch.where(due & (compartment == number), step + duration, later)
         later = torch.where(leaves, NEVER, later)
         return {
-            self.stage: after.to(stage.dtype),
+            self.compartment: after.to(compartment.dtype),
             self.next_time: later.to(next_time.dtype),
             self.daily: dies.sum(-1).to(torch.float32),
         }
 
 
 def fused(parts: Parts) -> SpreadProgram | None:
-    """The program that does what a Transmission followed by a Progression do; for Model.program.
+    """Make the program of a Transmission followed by a Progression; for Model.program.
 
-    None on a GPU, where these two substeps are captured instead.
+    None on a GPU, where the two substeps are captured instead.
 
     Raises: SettingError if the substeps are not these two.
     """
@@ -214,7 +215,7 @@ def fused(parts: Parts) -> SpreadProgram | None:
     mode: dict[bool | str, Mode] = {"auto": "auto", True: "push", False: "pull"}
     columns = SpreadColumns(
         one_run(state[transmission.group]),
-        *(state[p] for p in (transmission.stage, transmission.infected_time)),
+        *(state[p] for p in (transmission.compartment, transmission.infected_time)),
         *(state[p] for p in (transmission.next_time, transmission.daily, progression.daily)),
     )
     willing = one_run(state[transmission.willing]).numpy() if transmission.willing else None
@@ -241,7 +242,7 @@ def fused(parts: Parts) -> SpreadProgram | None:
 
 
 def spread_parts(parts: Parts) -> tuple[Transmission, Progression]:
-    """The two substeps of a spread.
+    """Return the two substeps of a spread.
 
     Raises: SettingError if the model has others.
     """
@@ -256,13 +257,13 @@ def spread_parts(parts: Parts) -> tuple[Transmission, Progression]:
 
 
 def numbers(value: Tensor) -> np.ndarray[Any, Any]:
-    """A copy of a tensor as float64 of NumPy, without its gradient."""
+    """Copy a tensor to a NumPy array of float64, without its gradient."""
     found: np.ndarray[Any, Any] = value.detach().to(torch.float64).cpu().numpy().copy()
     return found
 
 
 def one_run(column: Tensor) -> Tensor:
-    """A column (N,), which must be the same in every replicate.
+    """Return a column (N,) that must be the same in every replicate.
 
     Raises: SettingError if it is not.
     """

@@ -1,4 +1,4 @@
-"""Env steps a second over the number of workers: a line for each backend, intervals as whiskers.
+"""Env steps per second over the number of workers: a line for each backend, with intervals.
 
 Both scales are logarithmic: equal distances are equal factors, and where twice the workers are
 twice as fast, a line is straight.
@@ -10,17 +10,17 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from hotloop.benchmark.noise import Interval
+from hotloop.loop.figures import Interval
 from hotloop.report.charts import svg
 from hotloop.report.numbers import interval, number
 
 _HEIGHT = 300.0
-_COLUMN = 74.0  # px, left of one worker: what runs in this process
+_COLUMN = 74.0  # px, left of one worker: variants without workers
 
 
 @dataclass(frozen=True)
 class Mark:
-    """One variant. num_workers: None for one in this process; shade: its colour's number."""
+    """One variant. num_workers: None for one without worker processes."""
 
     name: str
     num_workers: int | None
@@ -30,43 +30,43 @@ class Mark:
 
 @dataclass(frozen=True)
 class Series:
-    """The variants that a line joins, by their number of workers, and their colour's number."""
+    """The variants on one line, by their number of workers. colour: its number."""
 
     name: str
-    shade: int
+    colour: int
     marks: Sequence[Mark]
 
 
 def backends_chart(series: Sequence[Series], *, width: float, name: str) -> Markup:
-    """SPS over workers; the best variant is larger, with its rate."""
+    """Env steps per second over workers; the best variant is larger, with its rate."""
     marks = [mark for each in series for mark in each.marks]
     if not marks:
         parts = [svg.text(width / 2, _HEIGHT / 2, "nothing was measured", "m", anchor="middle")]
-        spoken = "nothing was measured"
+        description = "nothing was measured"
     else:
         frame = _frame(marks, width)
         parts = _axes(frame)
         parts += [part for each in series for part in _line(each, frame)]
         parts += [part for each in series for part in _dots(each, frame)]
-        spoken = "; ".join(f"{mark.name}: {number(mark.sps.value)}" for mark in marks)
+        description = "; ".join(f"{mark.name}: {number(mark.sps.value)}" for mark in marks)
     return svg.drawing(
         parts,
         width,
         _HEIGHT,
         name=name,
         title="Env steps per second over workers",
-        description=spoken,
-        shade="backends",
+        description=description,
+        look="backends",
     )
 
 
 @dataclass(frozen=True)
 class _Frame:
-    """The box of the chart and its two scales; column: the place of what runs in this process."""
+    """The box of the chart and its two scales. column: x of variants without workers."""
 
     left: float
     column: float | None
-    first: float  # the place of one worker
+    first: float  # x of one worker
     right: float
     top: float
     bottom: float
@@ -90,7 +90,7 @@ class _Frame:
 def _frame(marks: Sequence[Mark], width: float) -> _Frame:
     values = [mark.sps.value for mark in marks]
     ends = [end for m in marks for end in (m.sps.low, m.sps.high) if math.isfinite(end) and end > 0]
-    # An interval that reaches down to nothing is cut: it would leave no room for the rest.
+    # An interval that reaches down to zero is cut: it would leave no room for the rest.
     low = max(min([*values, *ends]), min(values) / 3) / 1.15
     high = max([*values, *ends]) * 1.25
     ticks = _round_numbers(low, high)
@@ -143,15 +143,15 @@ def _axes(frame: _Frame) -> list[Markup]:
 
 
 def _line(series: Series, frame: _Frame) -> list[Markup]:
-    places = [
+    points = [
         (frame.x(mark.num_workers), frame.y(mark.sps.value))
         for mark in series.marks
         if mark.num_workers is not None
     ]
-    if len(places) < 2:
+    if len(points) < 2:
         return []
-    path = "M" + "L".join(f"{svg.px(x)} {svg.px(y)}" for x, y in places)
-    return [svg.tag("path", d=path, class_=f"trace s{series.shade}")]
+    path = "M" + "L".join(f"{svg.px(x)} {svg.px(y)}" for x, y in points)
+    return [svg.tag("path", d=path, class_=f"trace s{series.colour}")]
 
 
 def _dots(series: Series, frame: _Frame) -> list[Markup]:
@@ -159,9 +159,9 @@ def _dots(series: Series, frame: _Frame) -> list[Markup]:
     for mark in series.marks:
         x, y = frame.x(mark.num_workers), frame.y(mark.sps.value)
         parts += _upright(mark.sps, x, frame)
-        told = svg.tooltip(f"{mark.name}: {interval(mark.sps)} env steps per second")
-        shade = "pass" if mark.best else f"dot s{series.shade}"
-        parts.append(svg.tag("circle", told, cx=x, cy=y, r=6 if mark.best else 4, class_=shade))
+        tip = svg.tooltip(f"{mark.name}: {interval(mark.sps)} env steps per second")
+        look = "pass" if mark.best else f"dot s{series.colour}"
+        parts.append(svg.tag("circle", tip, cx=x, cy=y, r=6 if mark.best else 4, class_=look))
         if mark.best:
             shown = f"best: {number(mark.sps.value)}"
             fits = x + 10 + svg.text_width(shown, svg.TEXT) <= frame.right + 14

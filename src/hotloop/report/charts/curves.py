@@ -1,6 +1,6 @@
-"""A curve by day with its band, and the observed counts where there are some.
+"""A curve over steps with its band, and the observed values where there are some.
 
-`curve_chart` draws for the page, as SVG; `drawn` for the terminal, in characters.
+`curve_chart` draws it for the page, as SVG; `characters` for the terminal.
 """
 
 import math
@@ -11,7 +11,7 @@ import numpy as np
 from markupsafe import Markup
 
 from hotloop.report.charts import svg
-from hotloop.report.curves import Curve, count, counts, on_day
+from hotloop.report.curves import Curve
 from hotloop.report.numbers import number
 
 _HEIGHT, _MOST_POINTS = 240.0, 120
@@ -20,36 +20,36 @@ _ROWS, _WIDEST = 10, 64
 _MIDDLE_TOP, _MIDDLE_LOW, _MIDDLE_BOTH, _BAND, _SEEN = "▀", "▄", "█", "░", "o"
 
 
-def curve_chart(curve: Curve, *, width: float, name: str, along: str = "day") -> Markup:
-    """One curve for the page. name: unique on the page; along: what the horizontal axis counts."""
+def curve_chart(curve: Curve, *, width: float, name: str) -> Markup:
+    """One curve for the page. name: unique on the page."""
     frame = _frame(curve, width)
-    parts = _axes(frame, along)
-    days = range(len(curve.middle))
-    there = [(frame.x(day), frame.y(value)) for day, value in zip(days, curve.middle, strict=True)]
+    parts = _axes(frame, curve.step)
+    steps = range(len(curve.middle))
+    points = [(frame.x(k), frame.y(value)) for k, value in zip(steps, curve.middle, strict=True)]
     if curve.has_band:
-        above = [f"{svg.px(frame.x(d))} {svg.px(frame.y(curve.high[d]))}" for d in days]
-        below = [f"{svg.px(frame.x(d))} {svg.px(frame.y(curve.low[d]))}" for d in reversed(days)]
+        above = [f"{svg.px(frame.x(k))} {svg.px(frame.y(curve.high[k]))}" for k in steps]
+        below = [f"{svg.px(frame.x(k))} {svg.px(frame.y(curve.low[k]))}" for k in reversed(steps)]
         path = "M" + "L".join([*above, *below]) + "Z"
-        parts.append(svg.tag("path", d=path, class_=f"s{curve.shade} share"))
-    if there:
-        path = "M" + "L".join(f"{svg.px(x)} {svg.px(y)}" for x, y in there)
-        parts.append(svg.tag("path", d=path, class_=f"trace s{curve.shade}"))
-    if len(there) <= _MOST_POINTS:
-        for day, (x, y) in enumerate(there):
-            told = svg.tooltip(f"{along} {day}: {counts(on_day(curve, day))} {curve.name}")
-            parts.append(svg.tag("circle", told, cx=x, cy=y, r=2.5, class_=f"dot s{curve.shade}"))
-    for day, value in enumerate(curve.observed or ()):
-        told = svg.tooltip(f"{along} {day}: {count(value)} {curve.name} observed")
-        mark = svg.tag("circle", told, cx=frame.x(day), cy=frame.y(value), r=3.5, class_="dot s1")
+        parts.append(svg.tag("path", d=path, class_=f"s{curve.colour} share"))
+    if points:
+        path = "M" + "L".join(f"{svg.px(x)} {svg.px(y)}" for x, y in points)
+        parts.append(svg.tag("path", d=path, class_=f"trace s{curve.colour}"))
+    if len(points) <= _MOST_POINTS:
+        for k, (x, y) in enumerate(points):
+            shown = svg.tooltip(f"{curve.step} {k}: {curve.at(k)} {curve.name}")
+            parts.append(svg.tag("circle", shown, cx=x, cy=y, r=2.5, class_=f"dot s{curve.colour}"))
+    for k, value in enumerate(curve.observed or ()):
+        shown = svg.tooltip(f"{curve.step} {k}: {curve.single(value)} {curve.name} observed")
+        mark = svg.tag("circle", shown, cx=frame.x(k), cy=frame.y(value), r=3.5, class_="dot s1")
         parts.append(mark)
     return svg.drawing(
         parts,
         width,
         _HEIGHT,
         name=name,
-        title=f"{curve.name} by {along}",
-        description=_spoken(curve, along),
-        shade="curves",
+        title=f"{curve.name} by {curve.step}",
+        description=_description(curve),
+        look="curves",
     )
 
 
@@ -61,20 +61,30 @@ class Cell:
     of: str  # "middle", "band", "observed" or ""
 
 
-def drawn(curve: Curve, *, width: int = _WIDEST) -> tuple[list[list[Cell]], float]:
-    """One curve as rows of characters, the first on top, and the value at its upper edge.
+@dataclass(frozen=True)
+class Characters:
+    """A chart as rows of characters, the first on top, and the values at its two edges."""
 
-    width: the most columns there are room for; days share columns, or take several each.
+    rows: list[list[Cell]]
+    low: float
+    high: float
+
+
+def characters(curve: Curve, *, width: int = _WIDEST) -> Characters:
+    """One curve as characters.
+
+    width: the most columns there are room for; steps share columns, or take several each.
     """
-    top = _top(curve)
-    days = len(curve.middle)
-    columns = _columns(days, width)
+    bottom, top = _edges(curve)
+    steps = len(curve.middle)
+    columns = _columns(steps, width)
     rows = [[Cell(" ", "") for _ in range(columns)] for _ in range(_ROWS)]
-    if not days:
-        return rows, top
-    at = np.linspace(0, days - 1, columns)
+    chart = Characters(rows, bottom, top)
+    if not steps:
+        return chart
+    at = np.linspace(0, steps - 1, columns)
     middle, low, high = (
-        np.interp(at, range(days), values) / top * 2 * _ROWS
+        (np.interp(at, range(steps), values) - bottom) / (top - bottom) * 2 * _ROWS
         for values in (curve.middle, curve.low, curve.high)
     )
     before = _half(middle[0])
@@ -86,38 +96,45 @@ def drawn(curve: Curve, *, width: int = _WIDEST) -> tuple[list[list[Cell]], floa
             upper, lower = 2 * (_ROWS - row) - 1, 2 * (_ROWS - row) - 2
             halves = (upper in filled, lower in filled)
             if any(halves):
-                char = {(True, True): _MIDDLE_BOTH, (True, False): _MIDDLE_TOP}.get(
-                    halves, _MIDDLE_LOW
-                )
+                char = _MIDDLE_BOTH if all(halves) else _MIDDLE_TOP if halves[0] else _MIDDLE_LOW
                 rows[row][column] = Cell(char, "middle")
             elif low[column] < upper + 1 and high[column] > lower:
                 rows[row][column] = Cell(_BAND, "band")
         before = now
-    for day, value in enumerate(curve.observed or ()):
-        column = round(day / max(days - 1, 1) * (columns - 1))
-        row = _ROWS - 1 - _half(value / top * 2 * _ROWS) // 2
+    for k, value in enumerate(curve.observed or ()):
+        column = round(k / max(steps - 1, 1) * (columns - 1))
+        row = _ROWS - 1 - _half((value - bottom) / (top - bottom) * 2 * _ROWS) // 2
         rows[row][column] = Cell(_SEEN, "observed")
-    return rows, top
+    return chart
 
 
-def _columns(days: int, width: int) -> int:
-    """As many columns for each day as fit, at most four."""
+def _columns(steps: int, width: int) -> int:
+    """As many columns for each step as fit, at most four."""
     width = max(2, min(width, _WIDEST))
-    if days < 2:
+    if steps < 2:
         return 2
-    each = min(4, (width - 1) // (days - 1))
-    return each * (days - 1) + 1 if each else width
+    each = min(4, (width - 1) // (steps - 1))
+    return each * (steps - 1) + 1 if each else width
 
 
 def _half(height: float) -> int:
     return min(2 * _ROWS - 1, max(0, math.floor(height)))
 
 
-def _top(curve: Curve) -> float:
-    """A round number that nothing of the curve is above."""
-    most = max([1.0, *curve.middle, *curve.high, *(curve.observed or ())])
-    size = 10.0 ** math.floor(math.log10(most))
-    return next(size * k for k in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if size * k >= most)
+def _edges(curve: Curve) -> tuple[float, float]:
+    """Round numbers below and above the whole curve; the lower one is zero if nothing is below."""
+    values = [*curve.middle, *curve.low, *curve.high, *(curve.observed or ())]
+    least, most = min(values, default=0.0), max(values, default=0.0)
+    if curve.is_count:  # the band of a mean may reach below zero, but no count is there
+        return 0.0, _round_up(max(most, 1.0))
+    low = -_round_up(-least) if least < 0 else 0.0
+    high = _round_up(most) if most > 0 else 0.0
+    return low, high if high > low else low + 1.0
+
+
+def _round_up(value: float) -> float:
+    size = 10.0 ** math.floor(math.log10(value))
+    return next(size * k for k in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10) if size * k >= value)
 
 
 @dataclass(frozen=True)
@@ -128,44 +145,47 @@ class _Frame:
     right: float
     top: float
     bottom: float
-    last: int  # the day at the right end
+    last: int  # the step at the right end
+    low: float
     high: float
     marks: Sequence[float]
 
-    def x(self, day: float) -> float:
-        return self.left + day / max(self.last, 1) * (self.right - self.left)
+    def x(self, step: float) -> float:
+        return self.left + step / max(self.last, 1) * (self.right - self.left)
 
     def y(self, value: float) -> float:
-        return self.bottom - value / self.high * (self.bottom - self.top)
+        part = (value - self.low) / (self.high - self.low)
+        return self.bottom - part * (self.bottom - self.top)
 
 
 def _frame(curve: Curve, width: float) -> _Frame:
-    high = _top(curve)
-    marks = svg.ticks(0.0, high, 4)
+    low, high = _edges(curve)
+    marks = svg.ticks(low, high, 4)
     return _Frame(
         left=14 + max(svg.text_width(_shown(mark), svg.SMALL) for mark in marks),
         right=width - 14,
         top=14,
         bottom=_HEIGHT - 42,
         last=len(curve.middle) - 1,
+        low=low,
         high=high,
         marks=marks,
     )
 
 
-def _axes(frame: _Frame, along: str) -> list[Markup]:
+def _axes(frame: _Frame, step: str) -> list[Markup]:
     parts = []
     for mark in frame.marks:
         y = frame.y(mark)
         parts.append(svg.line(frame.left, y, frame.right, y, "grid" if mark else "axis"))
         parts.append(svg.text(frame.left - 6, y + 4, _shown(mark), "m", anchor="end"))
     about = 10 if frame.right > 500 else 5
-    for day in svg.ticks(0, max(frame.last, 1), about):
-        if day == int(day) and day <= frame.last:
-            x = frame.x(day)
+    for tick in svg.ticks(0, max(frame.last, 1), about):
+        if tick == int(tick) and tick <= frame.last:
+            x = frame.x(tick)
             parts.append(svg.line(x, frame.bottom, x, frame.bottom + 4, "axis"))
-            parts.append(svg.text(x, frame.bottom + 17, f"{day:g}", "m", anchor="middle"))
-    parts.append(svg.text(frame.right, _HEIGHT - 6, along, "m", anchor="end"))
+            parts.append(svg.text(x, frame.bottom + 17, f"{tick:g}", "m", anchor="middle"))
+    parts.append(svg.text(frame.right, _HEIGHT - 6, step, "m", anchor="end"))
     return parts
 
 
@@ -173,9 +193,9 @@ def _shown(mark: float) -> str:
     return number(mark) if mark else "0"
 
 
-def _spoken(curve: Curve, along: str) -> str:
+def _description(curve: Curve) -> str:
     if not curve.middle:
         return "nothing was simulated"
     best, last = int(np.argmax(curve.middle)), len(curve.middle) - 1
-    told = [f"{counts(on_day(curve, k))} on {along} {k}" for k in (0, best, last)]
-    return f"{told[0]}, at most {told[1]}, {told[2]}"
+    first, most, end = (f"{curve.at(k)} on {curve.step} {k}" for k in (0, best, last))
+    return f"{first}, at most {most}, {end}"

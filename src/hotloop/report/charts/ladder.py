@@ -1,11 +1,11 @@
 """The ladder: how long an iteration takes now, at each ceiling, and what closes the gap between."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from hotloop.benchmark.noise import Interval
-from hotloop.benchmark.summary import Unknown
+from hotloop.loop.figures import Interval, Unknown
 from hotloop.report.charts import svg
 from hotloop.report.numbers import duration, measured, rate, times
 from hotloop.simplify.ceilings import Rung
@@ -22,37 +22,27 @@ def ladder_waterfall(
     name: str,
     refused: bool = False,
 ) -> Markup:
-    """Time of an iteration, rung by rung, and what closes the gap to the one above.
+    """The time of an iteration, rung by rung, and what closes the gap to the rung above.
 
-    name: unique on the page. An unknown rung is hatched, as wide as the last one that is known.
+    name: unique on the page. An unknown rung is hatched, as wide as the last known one.
     """
     known = [rung.ns for rung in rungs if isinstance(rung.ns, Interval)]
-    scale = (width - 2) / max([ns.high for ns in known] + [1.0])
+    frame = _Frame(
+        width=width,
+        name=name,
+        scale=(width - 2) / max([ns.high for ns in known] + [1.0]),
+        unit=unit,
+        units_per_iteration=units_per_iteration,
+        now=known[0] if known else None,
+    )
     above: Interval | None = None
     parts = [svg.hatch(name)]
     y = 0.0
     for rung in rungs:
-        factor, facts = "", [f"unknown: {rung.ns.why}" if isinstance(rung.ns, Unknown) else ""]
-        if isinstance(rung.ns, Interval):
-            factor = times(known[0], rung.ns) if above is not None else ""
-            facts = [
-                f"{measured(rung.ns, duration)} an iteration",
-                f"{rate(units_per_iteration, rung.ns)} {unit}/s",
-            ]
-        parts.append(svg.text(0, y + 13, rung.name, "b"))
-        parts.append(svg.text(width, y + 13, factor, "b factor", anchor="end"))
-        heading = _wrapped(" · ".join(facts), svg.SMALL, width)
-        if len(heading) > 1 and len(facts) > 1:  # a line for each reads better than any break
-            heading = [svg.fitted(fact, svg.SMALL, width) for fact in facts]
-        lines, y = _paragraph(heading, y + 15)
-        bar = _rung_bar(rung.ns, above, scale, width, y + 6, name)
-        caption = [f"set by {rung.set_by}" if rung.set_by else "", _closing(rung, above)]
-        below = [line for part in caption for line in _wrapped(part, svg.SMALL, width)]
-        captions, y = _paragraph(below, y + 24)
-        parts += [*lines, bar, *captions]
-        y += 20
+        drawn, y = _rung(rung, above, frame, y)
+        parts += drawn
         above = rung.ns if isinstance(rung.ns, Interval) else above
-    spoken = [
+    description = [
         f"{rung.name}: unknown, {rung.ns.why}"
         if isinstance(rung.ns, Unknown)
         else f"{rung.name}: {measured(rung.ns, duration)} an iteration, set by {rung.set_by}"
@@ -64,9 +54,48 @@ def ladder_waterfall(
         y - 12,
         name=name,
         title="Ladder from now to the machine's roof",
-        description="; ".join(spoken),
-        shade="ladder refused" if refused else "ladder",
+        description="; ".join(description),
+        look="ladder refused" if refused else "ladder",
     )
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """What all rungs of a ladder share. scale: px for a ns; now: the time of the first rung."""
+
+    width: float
+    name: str
+    scale: float
+    unit: str
+    units_per_iteration: float
+    now: Interval | None
+
+
+def _rung(
+    rung: Rung, above: Interval | None, frame: _Frame, y: float
+) -> tuple[list[Markup], float]:
+    """One rung below y, with its heading and its captions, and the y where the next one begins."""
+    factor, facts = "", [f"unknown: {rung.ns.why}" if isinstance(rung.ns, Unknown) else ""]
+    if isinstance(rung.ns, Interval):
+        if frame.now is not None and above is not None:
+            factor = times(frame.now, rung.ns)
+        facts = [
+            f"{measured(rung.ns, duration)} an iteration",
+            f"{rate(frame.units_per_iteration, rung.ns)} {frame.unit}/s",
+        ]
+    heading = _wrapped(" · ".join(facts), svg.SMALL, frame.width)
+    if len(heading) > 1 and len(facts) > 1:  # a line for each reads better than any break
+        heading = [svg.fitted(fact, svg.SMALL, frame.width) for fact in facts]
+    names = [
+        svg.text(0, y + 13, rung.name, "b"),
+        svg.text(frame.width, y + 13, factor, "b factor", anchor="end"),
+    ]
+    lines, y = _paragraph(heading, y + 15)
+    bar = _rung_bar(rung.ns, above, frame, y + 6)
+    captions = [f"set by {rung.set_by}" if rung.set_by else "", _closing(rung, above)]
+    below = [line for part in captions for line in _wrapped(part, svg.SMALL, frame.width)]
+    under, y = _paragraph(below, y + 24)
+    return [*names, *lines, bar, *under], y + 20
 
 
 def _wrapped(text: str, size: float, width: float) -> list[str]:
@@ -81,24 +110,18 @@ def _wrapped(text: str, size: float, width: float) -> list[str]:
 
 
 def _paragraph(lines: Sequence[str], y: float) -> tuple[list[Markup], float]:
-    """Small lines below y, and where they end."""
+    """Small lines of text below y, and the y where they end."""
     return [svg.text(0, y + 13 * (k + 1), line, "m") for k, line in enumerate(lines)], (
         y + 13 * len(lines)
     )
 
 
-def _rung_bar(
-    ns: Interval | Unknown,
-    above: Interval | None,
-    scale: float,
-    width: float,
-    y: float,
-    name: str,
-) -> Markup:
-    """The bar of one rung, with the gap to the one above it as a ghost."""
-    end = width - 2 if above is None else above.value * scale
+def _rung_bar(ns: Interval | Unknown, above: Interval | None, frame: _Frame, y: float) -> Markup:
+    """The bar of one rung, with a dashed bar for the gap to the one above it."""
+    scale = frame.scale
+    end = frame.width - 2 if above is None else above.value * scale
     if isinstance(ns, Unknown):
-        return svg.hatched(f"unknown: {ns.why}", 0, y, max(end - 1, 3), 15, name)
+        return svg.hatched(f"unknown: {ns.why}", 0, y, max(end - 1, 3), 15, frame.name)
     length = max(ns.value * scale, 1.5)
     parts = []
     if above is not None and end - length > 2:
@@ -107,8 +130,8 @@ def _rung_bar(
                 "rect", x=length, y=y + 0.5, width=end - length - 0.5, height=15, class_="ghost"
             )
         )
-    shade = "now" if above is None else "rung"
-    parts.append(svg.tag("rect", x=0, y=y, width=length, height=16, class_=shade))
+    look = "now" if above is None else "rung"
+    parts.append(svg.tag("rect", x=0, y=y, width=length, height=16, class_=look))
     parts += svg.whisker(ns.low * scale, ns.high * scale, y + 8)
     return Markup("").join(parts)
 

@@ -1,4 +1,4 @@
-"""The learning curve: mean greedy return over env steps, seconds along the top, and the passes."""
+"""The learning curve: mean greedy return over env steps, with the seconds along the top."""
 
 import math
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ _HEIGHT, _MOST_POINTS = 280.0, 120
 
 
 @dataclass(frozen=True)
-class Curve:
+class LearningCurve:
     """A learning curve: entries (K,), one for each greedy evaluation."""
 
     env_steps: Sequence[float]
@@ -22,12 +22,12 @@ class Curve:
     mean_return: Sequence[float]
     passed: Sequence[bool]
     threshold: float | None
-    solved: bool  # the last two entries are what solved it
+    solved: bool  # by the last two entries
     unit: str
 
 
-def learning_curve(curve: Curve, *, width: float, name: str) -> Markup:
-    """Mean greedy return over env steps; seconds along the top; the passes that solved it."""
+def learning_curve(curve: LearningCurve, *, width: float, name: str) -> Markup:
+    """Mean greedy return over env steps; the evaluations that reached the threshold are marked."""
     frame = _frame(curve, width)
     parts = _frame_axes(curve, frame)
     if curve.threshold is not None:
@@ -42,18 +42,20 @@ def learning_curve(curve: Curve, *, width: float, name: str) -> Markup:
     if points:
         path = "M" + "L".join(f"{svg.px(x)} {svg.px(y)}" for x, y in points)
         parts += [svg.tag("path", d=path, class_="curve"), *_evaluations(curve, points)]
-        spoken = f"{len(points)} evaluations, from {curve.mean_return[0]:.4g} to {_told(curve, -1)}"
+        description = (
+            f"{len(points)} evaluations, from {curve.mean_return[0]:.4g} to {_reading(curve, -1)}"
+        )
     else:
-        spoken = "nothing was evaluated"
-        parts.append(svg.text(width / 2, _HEIGHT / 2, spoken, "m", anchor="middle"))
+        description = "nothing was evaluated"
+        parts.append(svg.text(width / 2, _HEIGHT / 2, description, "m", anchor="middle"))
     return svg.drawing(
         parts,
         width,
         _HEIGHT,
         name=name,
         title="Learning curve",
-        description=spoken,
-        shade="learning",
+        description=description,
+        look="learning",
     )
 
 
@@ -78,7 +80,7 @@ class _Frame:
         return self.bottom - part * (self.bottom - self.top)
 
 
-def _frame(curve: Curve, width: float) -> _Frame:
+def _frame(curve: LearningCurve, width: float) -> _Frame:
     values = [0.0, *curve.mean_return, *([] if curve.threshold is None else [curve.threshold])]
     low, high = min(values), max(*values, min(values) + 1e-9)
     high += 0.06 * (high - low)
@@ -95,8 +97,8 @@ def _frame(curve: Curve, width: float) -> _Frame:
     )
 
 
-def _frame_axes(curve: Curve, frame: _Frame) -> list[Markup]:
-    """Returns to the left, env steps below, and above them the seconds that they took."""
+def _frame_axes(curve: LearningCurve, frame: _Frame) -> list[Markup]:
+    """Returns to the left, env steps below, seconds of training above."""
     parts = []
     about = 6 if frame.right > 500 else 4
     for mark in frame.marks:
@@ -118,12 +120,12 @@ def _frame_axes(curve: Curve, frame: _Frame) -> list[Markup]:
 
 
 def _axis_ticks(
-    places: Sequence[tuple[float, float]], y: float, offset: float, width: float, form: Form
+    ticks: Sequence[tuple[float, float]], y: float, offset: float, width: float, form: Form
 ) -> list[Markup]:
-    """Ticks with their labels; one that would touch its neighbour is left out."""
+    """Ticks with their labels; a tick whose label would touch its neighbour is left out."""
     parts: list[Markup] = []
     free_from = -math.inf
-    for value, x in places:
+    for value, x in ticks:
         shown = form(value) if value else "0"
         wide = svg.text_width(shown, svg.SMALL)
         centre = min(x, width - wide / 2)
@@ -135,21 +137,21 @@ def _axis_ticks(
     return parts
 
 
-def _evaluations(curve: Curve, points: Sequence[tuple[float, float]]) -> list[Markup]:
+def _evaluations(curve: LearningCurve, points: Sequence[tuple[float, float]]) -> list[Markup]:
     """A point for each evaluation; the two that solved it are larger."""
     parts = []
     for k, (x, y) in enumerate(points):
         solving = curve.solved and k >= len(points) - 2
         if not solving and len(points) > _MOST_POINTS:
             continue  # the line is all that can be seen
-        shade = "pass" if solving else "passed" if curve.passed[k] else "point"
+        look = "pass" if solving else "passed" if curve.passed[k] else "point"
         radius = 5 if solving else 2.5
         parts.append(
-            svg.tag("circle", svg.tooltip(_told(curve, k)), cx=x, cy=y, r=radius, class_=shade)
+            svg.tag("circle", svg.tooltip(_reading(curve, k)), cx=x, cy=y, r=radius, class_=look)
         )
     return parts
 
 
-def _told(curve: Curve, k: int) -> str:
+def _reading(curve: LearningCurve, k: int) -> str:
     steps, taken = int(curve.env_steps[k]), curve.seconds[k]
     return f"{curve.mean_return[k]:.4g} after {steps:,} {curve.unit}, {taken:.3g} s"

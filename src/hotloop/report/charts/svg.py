@@ -1,7 +1,6 @@
-"""What two or more charts are drawn with: tags, text that fits, ticks, whiskers, hatching.
+"""Elements that several charts share: tags, text that fits, ticks, whiskers, hatching.
 
-Nothing here knows what a chart shows. Coordinates are CSS pixels, y downwards; looks come from the
-page's stylesheet, by class.
+Coordinates are CSS pixels, y downwards. Colours and fonts are set by the page's stylesheet.
 """
 
 import math
@@ -13,9 +12,9 @@ from markupsafe import Markup, escape
 
 WIDE, NARROW = 720, 340
 TEXT, SMALL = 12.5, 11.0
-COLOURS = 20  # the stylesheet's; more stages take turns, and their names tell them apart
+COLOURS = 20  # of the stylesheet; more stages repeat them and differ by their names
 
-# What XML cannot hold even escaped.
+# Characters that XML cannot hold, not even escaped.
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -27,9 +26,12 @@ def drawing(
     name: str,
     title: str,
     description: str,
-    shade: str,
+    look: str,
 ) -> Markup:
-    """A chart of these parts. name: unique on the page; description: what is read aloud."""
+    """A chart of these parts.
+
+    name: unique on the page; description: for screen readers; look: its class of the stylesheet.
+    """
     size = "wide" if width >= 500 else "narrow"
     return tag(
         "svg",
@@ -41,17 +43,17 @@ def drawing(
         height=height,
         role="img",
         aria_labelledby=f"{name}-title {name}-desc",
-        class_=f"chart {size} {shade}",
+        class_=f"chart {size} {look}",
     )
 
 
-def stage_shade(name: str, colours: Mapping[str, int]) -> str:
+def stage_class(name: str, colours: Mapping[str, int]) -> str:
     """The class that gives a stage its colour."""
     return f"s{colours.get(name, 0) % COLOURS}"
 
 
 def tag(kind: str, *content: str | Markup, **attributes: str | float) -> Markup:
-    """An element; content that is not markup yet, and every attribute, is escaped."""
+    """An element; attributes, and content that is not markup, are escaped."""
     written = "".join(
         f' {_attribute(key)}="{escape(_clean(value))}"' for key, value in attributes.items()
     )
@@ -62,7 +64,7 @@ def tag(kind: str, *content: str | Markup, **attributes: str | float) -> Markup:
 
 
 def tooltip(text: str) -> Markup:
-    """What is shown when the pointer rests on the element that it is put into."""
+    """A text that is shown while the pointer rests on the element around it."""
     return tag("title", text)
 
 
@@ -81,7 +83,7 @@ def line(x1: float, y1: float, x2: float, y2: float, class_: str = "axis") -> Ma
 
 
 def whisker(low: float, high: float, y: float) -> list[Markup]:
-    """An interval, as a bar with two ends; nothing where it is too short or has no end."""
+    """An interval as a line with two ends; nothing if it is too short or infinite."""
     if not (math.isfinite(low) and math.isfinite(high)) or high - low < 0.2:
         return []
     path = f"M{px(low)} {px(y)}H{px(high)}M{px(low)} {px(y - 4)}v8M{px(high)} {px(y - 4)}v8"
@@ -89,7 +91,7 @@ def whisker(low: float, high: float, y: float) -> list[Markup]:
 
 
 def hatch(name: str) -> Markup:
-    """The hatching of the chart with this name; it belongs among the parts of the chart."""
+    """The definition of the hatching, one of the parts of the chart with this name."""
     stroke = tag("path", d="M0 6L6 0M-1 1L1 -1M5 7L7 5", class_="hatch")
     pattern = tag(
         "pattern",
@@ -103,7 +105,7 @@ def hatch(name: str) -> Markup:
 
 
 def hatched(why: str, x: float, y: float, width: float, height: float, name: str) -> Markup:
-    """A bar of the chart with this name whose length is not known, and why not."""
+    """A hatched bar, for an unknown length, in the chart with this name. why: its tooltip."""
     return tag(
         "rect",
         tooltip(why),
@@ -117,7 +119,7 @@ def hatched(why: str, x: float, y: float, width: float, height: float, name: str
 
 
 def ticks(low: float, high: float, about: int) -> list[float]:
-    """Round numbers from low to high, about so many."""
+    """Round numbers from low to high. about: how many of them, roughly."""
     if not high > low:
         return [low]
     rough = (high - low) / about
@@ -128,7 +130,7 @@ def ticks(low: float, high: float, about: int) -> list[float]:
 
 
 def text_width(shown: str, size: float) -> float:
-    """About how wide a text is in a system font, in px; on the wide side."""
+    """The width of a text in a system font, in px: an estimate that is rather too large."""
     return size * sum(_em(char) for char in shown)
 
 
@@ -142,7 +144,7 @@ def fitted(shown: str, size: float, width: float) -> str:
 
 
 def px(value: float) -> str:
-    """A coordinate: a tenth of a pixel is more than can be seen."""
+    """A coordinate as text, to a tenth of a pixel."""
     return f"{round(value, 1) + 0.0:.1f}".removesuffix(".0")  # + 0: no negative zero
 
 

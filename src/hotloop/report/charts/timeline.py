@@ -1,7 +1,7 @@
-"""The timeline: who did what when, a row for each lane, down to calls too short to be seen singly.
+"""The timeline: the calls of stages over time, a row for each lane.
 
 Calls that can be labelled are rectangles of their own; legible ones share a path for each stage;
-the rest is added up pixel by pixel, so that a picture of any number of calls stays small.
+the rest is added up pixel by pixel, so that a chart of any number of calls stays small.
 """
 
 import math
@@ -21,8 +21,8 @@ _HEIGHTS = (34.0, 18.0, 9.0, 5.0)  # of a stage, a stage inside it, and so on
 
 
 @dataclass(frozen=True)
-class Span:
-    """One call of a stage, in ns from the left end of the picture; depth 0 is outermost."""
+class Call:
+    """One call of a stage, in ns from the left end of the chart; depth 0 is outermost."""
 
     stage: str
     start: float
@@ -32,10 +32,10 @@ class Span:
 
 @dataclass(frozen=True)
 class Lane:
-    """What does one thing at a time, and the calls it made."""
+    """A thread, a task or a GPU stream, which runs one call at a time, and its calls."""
 
     label: str
-    spans: Sequence[Span]
+    calls: Sequence[Call]
 
 
 def timeline(
@@ -46,24 +46,23 @@ def timeline(
     width: float,
     name: str,
 ) -> Markup:
-    """Who did what when, over `duration_ns`; one row a lane, inner stages thinner and lower.
+    """The calls of each lane over `duration_ns`, a row for each lane; inner stages are thinner.
 
-    Calls that would be narrower than a pixel or so are drawn together, as high as the part of
-    the time that they take.
+    Calls too narrow to be seen are drawn together, as high as the part of the time that they take.
     """
     scale = width / duration_ns
     parts: list[Markup] = []
     y = 0.0
     for lane in lanes:
         parts.append(svg.text(0, y + 11, svg.fitted(lane.label, svg.SMALL, width), "m"))
-        deepest = max((span.depth for span in lane.spans), default=0)
+        deepest = max((call.depth for call in lane.calls), default=0)
         height = _HEIGHTS[0] if deepest else 24.0
         y += 17
         parts.append(svg.tag("rect", x=0, y=y, width=width, height=height, class_="track"))
         for depth in range(deepest + 1):
             tall = height if depth == 0 else _HEIGHTS[min(depth, len(_HEIGHTS) - 1)]
-            spans = [span for span in lane.spans if span.depth == depth]
-            parts += _lane_level(spans, colours, scale, width, y + height - tall, tall, deepest)
+            calls = [call for call in lane.calls if call.depth == depth]
+            parts += _lane_level(calls, colours, scale, width, y + height - tall, tall, deepest)
         y += height + 12
     y -= 4
     parts.append(svg.line(0, y, width, y, "axis"))
@@ -75,9 +74,9 @@ def timeline(
         anchor = "start" if x < wide / 2 else "end" if x + wide / 2 > width else "middle"
         parts.append(svg.line(x, y, x, y + 4, "axis"))
         parts.append(svg.text(x, y + 17, shown, "m", anchor=anchor))
-    spoken = "; ".join(
+    description = "; ".join(
         f"{lane.label}: "
-        + (", ".join(_busy(lane.spans, duration_ns)) or "no call of a stage began or ended")
+        + (", ".join(_busy(lane.calls, duration_ns)) or "no call of a stage began or ended")
         for lane in lanes
     )
     return svg.drawing(
@@ -86,13 +85,13 @@ def timeline(
         y + 22,
         name=name,
         title=f"Timeline of {duration(duration_ns)}",
-        description=spoken,
-        shade="timeline",
+        description=description,
+        look="timeline",
     )
 
 
 def _lane_level(
-    spans: Sequence[Span],
+    calls: Sequence[Call],
     colours: Mapping[str, int],
     scale: float,
     width: float,
@@ -100,20 +99,20 @@ def _lane_level(
     height: float,
     deepest: int,
 ) -> list[Markup]:
-    """The calls of one lane at one depth: a path a stage, a rectangle for what can be labelled."""
+    """The calls of one lane at one depth: a path for each stage, and each large call by itself."""
     pieces: dict[str, list[str]] = {}
     cells: dict[str, np.ndarray] = {}
     large: list[Markup] = []
-    calls: dict[str, list[float]] = {}
-    for span in spans:
-        a, b = span.start * scale, span.end * scale
-        calls.setdefault(span.stage, []).append(span.end - span.start)
+    durations: dict[str, list[float]] = {}
+    for call in calls:
+        a, b = call.start * scale, call.end * scale
+        durations.setdefault(call.stage, []).append(call.end - call.start)
         if b - a >= 8:
-            large.append(_large_call(span, colours, a, b, y, height, deepest))
+            large.append(_large_call(call, colours, a, b, y, height, deepest))
         elif b - a >= _LEGIBLE_PX:
-            pieces.setdefault(span.stage, []).append(_block(a, y, b - a, height))
+            pieces.setdefault(call.stage, []).append(_block(a, y, b - a, height))
         else:
-            _cover(cells.setdefault(span.stage, np.zeros(math.ceil(width))), a, b)
+            _cover(cells.setdefault(call.stage, np.zeros(math.ceil(width))), a, b)
     for stage, runs in _stacked(cells).items():
         for first, count, base, level in runs:
             lower = y + height * (1 - base - level)
@@ -121,19 +120,18 @@ def _lane_level(
     drawn = [
         svg.tag(
             "path",
-            svg.tooltip(
-                f"{stage}: {len(calls[stage])} calls, {duration(sum(calls[stage]))} together"
-            ),
+            svg.tooltip(f"{stage}: {len(taken)} calls, {duration(sum(taken))} together"),
             d="".join(blocks),
-            class_=svg.stage_shade(stage, colours),
+            class_=svg.stage_class(stage, colours),
         )
         for stage, blocks in pieces.items()
+        for taken in [durations[stage]]
     ]
     return drawn + large
 
 
 def _large_call(
-    span: Span,
+    call: Call,
     colours: Mapping[str, int],
     a: float,
     b: float,
@@ -141,25 +139,25 @@ def _large_call(
     height: float,
     deepest: int,
 ) -> Markup:
-    shade = svg.stage_shade(span.stage, colours)
-    told = duration(span.end - span.start)
+    look = svg.stage_class(call.stage, colours)
+    length = duration(call.end - call.start)
     # A hairline is left free, so that two calls in a row are seen as two.
     parts = [
         svg.tag(
             "rect",
-            svg.tooltip(f"{span.stage}: {told}"),
+            svg.tooltip(f"{call.stage}: {length}"),
             x=a,
             y=y,
             width=b - a - 0.5,
             height=height,
-            class_=shade,
+            class_=look,
         )
     ]
     # Inner stages cover the lower part of an outer one.
-    baseline = y + 12 if deepest and span.depth == 0 else y + height / 2 + 4
-    for shown in (f"{span.stage} {told}", span.stage):
+    baseline = y + 12 if deepest and call.depth == 0 else y + height / 2 + 4
+    for shown in (f"{call.stage} {length}", call.stage):
         if height >= 16 and svg.text_width(shown, svg.SMALL) < b - a - 10:
-            parts.append(svg.text(a + 5, baseline, shown, f"on {shade}"))
+            parts.append(svg.text(a + 5, baseline, shown, f"on {look}"))
             break
     return Markup("").join(parts)
 
@@ -175,9 +173,9 @@ def _cover(cells: np.ndarray, a: float, b: float) -> None:
 
 
 def _stacked(cells: Mapping[str, np.ndarray]) -> dict[str, list[tuple[int, int, float, float]]]:
-    """Runs of equal pixels, for each stage: first, count, and from where up to how high (0 to 1).
+    """Runs of equal pixels, for each stage: first pixel, count, base and height (0 to 1).
 
-    The smallest call is still one level high; where that overfills a pixel, all are lowered alike.
+    The smallest call is one level high; where that overfills a pixel, all are scaled down alike.
     """
     if not cells:
         return {}
@@ -198,11 +196,11 @@ def _stacked(cells: Mapping[str, np.ndarray]) -> dict[str, list[tuple[int, int, 
     return found
 
 
-def _busy(spans: Sequence[Span], duration_ns: float) -> list[str]:
-    """What each stage took, in words."""
+def _busy(calls: Sequence[Call], duration_ns: float) -> list[str]:
+    """The calls of each stage and their share of the time, in words."""
     totals: dict[str, list[float]] = {}
-    for span in spans:
-        totals.setdefault(span.stage, []).append(span.end - span.start)
+    for call in calls:
+        totals.setdefault(call.stage, []).append(call.end - call.start)
     return [
         f"{stage} {len(each)} {'call' if len(each) == 1 else 'calls'}, "
         f"{percent(sum(each) / duration_ns)} of it"

@@ -1,6 +1,6 @@
 """The tornado: beside each stage's share of the time, what the loop gains when it costs nothing.
 
-Shares go to the left and gains to the right, on one scale. `_Sides` holds the places of both; the
+Shares go to the left and gains to the right, on one scale. `_Sides` holds the layout of both; the
 marks of a row are then drawn one kind at a time.
 """
 
@@ -9,11 +9,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from hotloop.benchmark.noise import Interval
-from hotloop.benchmark.summary import Unknown
+from hotloop.loop.figures import Interval, Unknown
 from hotloop.report.charts import svg
 from hotloop.report.numbers import figure, interval, percent
-from hotloop.simplify.rows import StageVerdict
+from hotloop.simplify.verdict_rows import StageVerdict
 
 
 def tornado(
@@ -39,11 +38,11 @@ def tornado(
         y = sides.top + k * sides.row_height
         thick = 10.0 if row.inside else 16.0
         bar_y = y + (18 if sides.narrow else (sides.row_height - 16) / 2) + (16 - thick) / 2
-        shade = svg.stage_shade(row.name, colours)
-        parts += _share_marks(row, shade, sides, y, bar_y, thick)
-        parts += _gain_marks(row, shade, sides, bar_y, thick, name)
+        look = svg.stage_class(row.name, colours)
+        parts += _share_marks(row, look, sides, y, bar_y, thick)
+        parts += _gain_marks(row, look, sides, bar_y, thick, name)
         parts += _gain_label(row, sides, y)
-    spoken = [
+    description = [
         f"{row.name}: share {percent(row.share)}, gain "
         + figure(row.gain, percent).replace("unknown:", "unknown,")
         for row in rows
@@ -54,14 +53,14 @@ def tornado(
         sides.bottom + 20,
         name=name,
         title="Share of time beside causal gain, by stage",
-        description="; ".join(spoken),
-        shade="tornado refused" if refused else "tornado",
+        description="; ".join(description),
+        look="tornado refused" if refused else "tornado",
     )
 
 
 @dataclass(frozen=True)
 class _Sides:
-    """Where things are: shares from share_x to the left, gains from gain_x to the right.
+    """The layout: shares from share_x to the left, gains from gain_x to the right.
 
     left, right, below: the largest share, the largest and the smallest gain that are drawn;
     scale: px for all of the time, on both sides.
@@ -163,9 +162,9 @@ def _whole(ratio: float) -> int:
 
 
 def _share_marks(
-    row: StageVerdict, shade: str, sides: _Sides, y: float, bar_y: float, thick: float
+    row: StageVerdict, look: str, sides: _Sides, y: float, bar_y: float, thick: float
 ) -> list[Markup]:
-    """The name of a stage, and its bar to the left; torn where it goes on beyond the chart."""
+    """The name of a stage, and its bar to the left; a mark shows where it is cut."""
     share, label = percent(row.share), _stage_label(row)
     length = min(row.share, sides.left) * sides.scale
     end = sides.share_x - length
@@ -176,7 +175,7 @@ def _share_marks(
         y=bar_y,
         width=max(length, 0.5),
         height=thick,
-        class_=f"{shade} share",
+        class_=f"{look} share",
     )
     torn = row.share > sides.left + 1e-9
     tear = svg.line(end + 5, bar_y - 2, end + 1, bar_y + thick + 2) if torn else Markup("")
@@ -196,7 +195,7 @@ def _share_marks(
 
 
 def _gain_marks(
-    row: StageVerdict, shade: str, sides: _Sides, y: float, thick: float, name: str
+    row: StageVerdict, look: str, sides: _Sides, y: float, thick: float, name: str
 ) -> list[Markup]:
     """The bar and whisker of a gain, or a hatched stub where it is not known."""
     zero = sides.gain_x
@@ -215,7 +214,7 @@ def _gain_marks(
             y=y,
             width=max(abs(value - zero), 0.5),
             height=thick,
-            class_=f"{shade} gain",
+            class_=f"{look} gain",
         ),
         *svg.whisker(low, high, y + thick / 2),
     ]

@@ -1,8 +1,8 @@
 """Estimators that differentiate the simulation itself, step by step, in torch.
 
-Kept to be compared with message passing: each keeps the chain of infections (who was infected
-when carries a gradient), and differs in what a draw passes back. Every step is dense, and torch
-keeps what its gradient needs for one segment of steps at a time (torch.utils.checkpoint).
+Kept for comparison with message passing: each keeps the chain of infections (who was infected when
+has a gradient), and they differ in the gradient of a draw. Every step is dense, and torch keeps
+what its gradient needs for one segment of steps at a time (torch.utils.checkpoint).
 """
 
 import math
@@ -15,8 +15,8 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from hotloop.errors import expect_positive
-from hotloop.models.epidemic.gradient.message_passing import leaving
 from hotloop.models.epidemic.gradient.problem import Gradient, SpreadProblem
+from hotloop.models.epidemic.gradient.tables import leaving
 from hotloop.models.epidemic.spread import INFECTION
 from hotloop.sim.draws import uniform
 
@@ -28,13 +28,13 @@ Draw = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class StraightThrough:
-    """What happened forwards, the chance of it backwards: x = [u < p] S with dx = d(p S).
+    """The draw forwards, its probability backwards: x = [u < p] S with dx = d(p S).
 
     chain: keep the gradient through who is infected when; False cuts it after each step, as the
     reference does.
 
-    Bias: counts a susceptible agent as wholly so, and in the same run the infected as wholly not;
-    a transmission that happened weighs with the chance left after it.
+    Bias: in one run an agent is either wholly susceptible or not at all, and a transmission that
+    happened is weighted with the chance left after it.
     """
 
     chain: bool = True
@@ -54,8 +54,8 @@ class StraightThrough:
 class Relaxed:
     """A binary concrete draw, sigmoid((logit p + logit u) / temperature), instead of a hard one.
 
-    The whole epidemic is relaxed: agents are infected in part. Towards temperature 0 it is the
-    simulation, and the gradient's variance grows without bound.
+    The whole epidemic is relaxed: agents are infected in part. As the temperature goes to 0 it
+    becomes the simulation, and the gradient's variance grows without bound.
     Source: Maddison, Mnih and Teh 2017; Jang, Gu and Poole 2017.
     """
 
@@ -67,7 +67,7 @@ class Relaxed:
 
     @classmethod
     def annealed(cls, progress: float, start: float = 1.0, end: float = 0.1) -> "Relaxed":
-        """The temperature at a share 0 to 1 of an optimisation, falling geometrically."""
+        """Lower the temperature geometrically with the progress of an optimisation, 0 to 1."""
         return cls(start * (end / start) ** min(max(progress, 0.0), 1.0))
 
     def vjp(self, problem: SpreadProblem, infected: Array, deaths: Array) -> Gradient:
@@ -85,7 +85,7 @@ class Relaxed:
         return _through_steps(problem, infected, deaths, draw, True)
 
 
-@torch.enable_grad()  # this is itself called where torch goes backward, which records nothing
+@torch.enable_grad()  # called in a backward pass of torch, which records nothing
 def _through_steps(
     problem: SpreadProblem, infected: Array, deaths: Array, draw: Draw, chain: bool
 ) -> Gradient:
@@ -97,28 +97,29 @@ def _through_steps(
     for run, seed in enumerate(problem.seeds):
         daily = _daily(problem, factor, isolating, seed, draw, chain)
         weight = infected[run].copy()
-        span = problem.start.layout.span
-        if span < problem.steps:
-            weight[:-span] += problem.mortality * deaths[run][span:]
+        active_steps = problem.start.structure.active_steps
+        if active_steps < problem.steps:
+            weight[:-active_steps] += problem.mortality * deaths[run][active_steps:]
         by_run = torch.autograd.grad(daily @ torch.from_numpy(weight), (factor, isolating))
         by_factor, by_isolating = by_factor + by_run[0], by_isolating + by_run[1]
         by_mortality += float(deaths[run] @ leaving(problem, daily.detach().numpy()))
     return problem.gradient(by_factor.numpy(), by_isolating.numpy(), by_mortality)
 
 
-# One function with the step inside: the step closes over tensors that do not change.
 def _daily(
     problem: SpreadProblem, factor: Tensor, isolating: Tensor, seed: int, draw: Draw, chain: bool
 ) -> Tensor:
-    """(T,) infected at each step, with its gradient."""
-    start, layout = problem.start, problem.start.layout
-    size, span = start.network.num_agents, layout.span
+    """Simulate one run; returns (T,) infected at each step, with its gradient."""
+    # One function: the step and the segment that torch recomputes close over the same tensors,
+    # which do not change.
+    start, structure = problem.start, problem.start.structure
+    size, active_steps = start.network.num_agents, structure.active_steps
     group = torch.from_numpy(start.group.astype(np.int64))
     willing = torch.from_numpy(start.willingness)
-    sends = torch.from_numpy(layout.sends[1:])
-    seeds = torch.from_numpy(layout.seed_agent.astype(np.int64))
-    seed_sends = torch.from_numpy(layout.seed_sends)[
-        torch.from_numpy(layout.seed_row.astype(np.int64))
+    sends = torch.from_numpy(structure.sends[1:])
+    seeds = torch.from_numpy(structure.initial_agent.astype(np.int64))
+    initial_sends = torch.from_numpy(structure.initial_sends)[
+        torch.from_numpy(structure.initial_row.astype(np.int64))
     ]
     key = torch.tensor(seed)
 
@@ -126,8 +127,8 @@ def _daily(
         at: int, factor: Tensor, isolating: Tensor, susceptible: Tensor, recent: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         messages = sends @ recent  # recent: (L, N), yesterday's infections first
-        if at < seed_sends.shape[1]:
-            messages = messages.index_add(0, seeds, seed_sends[:, at])
+        if at < initial_sends.shape[1]:
+            messages = messages.index_add(0, seeds, initial_sends[:, at])
         hazard = factor[at][group] * start.network.sum_from(messages)
         chance = -torch.expm1(-hazard) * (1 - isolating[at] * willing)
         now = draw(chance, susceptible, uniform(key, start.first_step + at, INFECTION, size))
@@ -146,8 +147,8 @@ def _daily(
             daily.append(count)
         return torch.stack(daily), susceptible, recent
 
-    susceptible = torch.from_numpy(layout.free.astype(np.float64))
-    recent = torch.zeros(span, size, dtype=torch.float64)
+    susceptible = torch.from_numpy(structure.susceptible.astype(np.float64))
+    recent = torch.zeros(active_steps, size, dtype=torch.float64)
     every, parts = max(1, math.isqrt(problem.steps)), []
     for begin in range(0, problem.steps, every):
         part, susceptible, recent = checkpoint(

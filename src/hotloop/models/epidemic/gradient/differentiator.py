@@ -1,4 +1,4 @@
-"""The gradient of a spread's counts, as a runner asks for it."""
+"""The differentiator of a spread: gives a runner's counts their gradient."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,15 +11,16 @@ from torch import Tensor
 
 from hotloop.errors import SettingError
 from hotloop.models.epidemic.gradient import default_estimator, estimator, short_loops
-from hotloop.models.epidemic.gradient.attach import Estimator, Inputs, attach, with_gradient
-from hotloop.models.epidemic.gradient.problem import (
-    Gradient,
-    Runs,
-    SpreadProblem,
-    SpreadStart,
-    infected_times,
+from hotloop.models.epidemic.gradient.autograd import (
+    Estimator,
+    Inputs,
+    attach_gradient,
+    with_gradient,
 )
+from hotloop.models.epidemic.gradient.problem import Gradient, SpreadProblem
 from hotloop.models.epidemic.gradient.sampled import Flips, Loss
+from hotloop.models.epidemic.gradient.simulate import Runs, infected_times
+from hotloop.models.epidemic.gradient.start import SpreadStart
 from hotloop.models.epidemic.substeps import (
     Progression,
     Transmission,
@@ -34,9 +35,9 @@ Array = np.ndarray[Any, Any]
 
 
 def differentiator(parts: Parts) -> "SpreadDifferentiator | None":
-    """For Model.gradient: gives a Transmission's and a Progression's counts their gradient.
+    """Make the differentiator of a Transmission's and a Progression's counts; for Model.gradient.
 
-    None with gradient=False, where the run has none.
+    None with gradient=False.
 
     Raises: SettingError for an estimator that does not exist, and for other substeps.
     """
@@ -47,7 +48,7 @@ def differentiator(parts: Parts) -> "SpreadDifferentiator | None":
 
 
 def spread_start(runner: Runner) -> SpreadStart:
-    """Where a runner's spread stands now, under the controls that hold now; copies throughout.
+    """Copy the present columns and controls of a runner's spread, as the start of a gradient.
 
     Raises: SettingError where replicates differ, and for a model that is no spread.
     """
@@ -71,7 +72,7 @@ def spread_start(runner: Runner) -> SpreadStart:
         transmission.spread,
         state[transmission.network],
         column(transmission.group),
-        column(transmission.stage),
+        column(transmission.compartment),
         column(transmission.infected_time),
         column(transmission.next_time),
         state.step,
@@ -82,11 +83,12 @@ def spread_start(runner: Runner) -> SpreadStart:
 
 
 def expected_loss(runner: Runner, loss: Loss, *, flips: int = 8, seed: int = 0) -> Tensor:
-    """The mean over replicates of any loss of a run's counts, with the gradient of E[loss].
+    """Compute the mean over replicates of any loss of a run's counts, with the gradient of E[loss].
 
-    A gradient through the counts of a run is right for losses that are linear in them, and through
-    their mean over replicates for losses of that mean. This one is right for every loss, such as
-    the squared distance of each run: single infections are flipped, and the loss is asked again.
+    The gradient through the counts of a run is correct for losses that are linear in them, and
+    through their mean over replicates for losses of that mean. This one is correct for every loss,
+    such as the squared distance of each run: single infections are flipped, and the loss is
+    evaluated again.
 
     runner: after `step` with parameters, or controls, that require a gradient.
     loss: of daily infected and deaths, (T,) float64 each, from the first step with a gradient on.
@@ -105,18 +107,18 @@ def expected_loss(runner: Runner, loss: Loss, *, flips: int = 8, seed: int = 0) 
 
 @dataclass(frozen=True, eq=False)
 class _Begin:
-    """The columns at a span's first step, (R, N) each."""
+    """The columns at a window's first step, (R, N) each."""
 
     step: int
-    stage: Array
+    compartment: Array
     infected_time: Array
     next_time: Array
 
 
 class _Controls(NamedTuple):
-    """What held from a step of the span on: (groups,) or (R, groups), and () or (R,).
+    """The controls from a step of the window on: (groups,) or (R, groups), and () or (R,).
 
-    Tensors that require a gradient where the values were set so.
+    Tensors that require a gradient where they were set so.
     """
 
     step: int
@@ -124,7 +126,7 @@ class _Controls(NamedTuple):
     isolating: Tensor | None
 
     def are(self, other: "_Controls") -> bool:
-        """Whether both are the same, and what is differentiated by the same tensors."""
+        """Whether both are equal; of tensors that require a gradient, the same tensors."""
         return _same(self.contact, other.contact) and _same(self.isolating, other.isolating)
 
 
@@ -137,7 +139,7 @@ def _same(one: Tensor | None, other: Tensor | None) -> bool:
 
 
 class SpreadDifferentiator:
-    """Infections and deaths of a span, with the gradient of the estimator that was chosen.
+    """Infections and deaths of a window, with the gradient of the estimator that was chosen.
 
     By the rate, the mortality, and the controls of each step.
     """
@@ -156,23 +158,23 @@ class SpreadDifferentiator:
         self._first: SpreadStart | None = None
 
     def begin(self, first_step: int) -> None:
-        """Keep the columns as they are: the gradient is that of the steps from here."""
+        """Copy the present columns: the gradient is that of the steps from here."""
         transmission = self._transmission
         self._stretches, self._steps = [], 0
         self._begin = _Begin(
             first_step,
-            self._rows(transmission.stage),
+            self._rows(transmission.compartment),
             self._rows(transmission.infected_time),
             self._rows(transmission.next_time),
         )
 
     def counts(self, steps: int) -> Mapping[str, Tensor]:
-        """The infections and deaths of the span's first `steps` steps."""
+        """Return infections and deaths of the window's first `steps` steps, with their gradient."""
         self._note_controls(steps)
         infected, deaths = self._series()
         runs = self._runs()
         pairs = [
-            attach(i, d, inputs, problem, self._chosen(problem))
+            attach_gradient(i, d, inputs, problem, self._chosen(problem))
             for (inputs, problem), i, d in zip(
                 runs, self._split(infected, runs), self._split(deaths, runs), strict=True
             )
@@ -182,7 +184,7 @@ class SpreadDifferentiator:
         return dict(zip((self._transmission.daily, self._progression.daily), pairs[0], strict=True))
 
     def facts(self) -> Mapping[str, Any]:
-        """The estimator that was used last, and the short loops that it was chosen by."""
+        """Return the estimator used last, and the short loops by which it was chosen."""
         if self._first is None:
             return {}
         loops = short_loops(self._first.network)._asdict()
@@ -190,7 +192,7 @@ class SpreadDifferentiator:
         return {"estimator": name, **{f"loops_{key}": value for key, value in loops.items()}}
 
     def expected_loss(self, loss: Loss, flips: Flips) -> Tensor:
-        """The mean over the runs of a loss of each run's counts, with the gradient of E[loss].
+        """Compute the mean over the runs of a loss of each run's counts, with its gradient.
 
         Raises: SettingError where no differentiable step was done.
         """
@@ -213,15 +215,15 @@ class SpreadDifferentiator:
             means.append(with_gradient((value,), inputs, partial(_scaled, gradient))[0])
         return torch.stack(means).mean()
 
-    # --- what the estimators are asked -----------------------------------------------------------
+    # --- problems for the estimators -----------------------------------------------------------
 
     def _runs(self) -> list[tuple[Inputs, SpreadProblem]]:
-        """One problem for all runs where they differ in nothing but their seed, else one each."""
+        """Make one problem for all runs that differ only in their seeds, else one each."""
         seeds, begin = self._state.seeds.reshape(-1).tolist(), self._begin
         assert begin is not None
         rate, mortality = self._transmission.rate, self._progression.mortality
         controls = self._controls_by_step()
-        columns = (begin.stage, begin.infected_time, begin.next_time)
+        columns = (begin.compartment, begin.infected_time, begin.next_time)
         alike = (
             rate.dim() == 1
             and mortality.dim() == 0
@@ -249,7 +251,7 @@ class SpreadDifferentiator:
             transmission.spread,
             self._state[transmission.network],
             one_run(self._state[transmission.group]).cpu().numpy(),
-            begin.stage[run],
+            begin.compartment[run],
             begin.infected_time[run],
             begin.next_time[run],
             begin.step,
@@ -264,11 +266,11 @@ class SpreadDifferentiator:
         )  # fmt: skip
 
     def _same_start(self, start: SpreadStart) -> SpreadStart:
-        """The start before this one where they are equal: it holds the network's layout."""
+        """Return the start before this one where they are equal: it has the network's structure."""
         before = self._first
         if before is not None:
             names = (
-                "first_step", "by_controls", "stage", "infected_time", "next_time", "contact",
+                "first_step", "by_controls", "compartment", "infected_time", "next_time", "contact",
                 "isolating",
             )  # fmt: skip
             pairs = ((getattr(before, name), getattr(start, name)) for name in names)
@@ -283,12 +285,12 @@ class SpreadDifferentiator:
     # --- the runs --------------------------------------------------------------------------------
 
     def _series(self) -> tuple[Tensor, Tensor]:
-        """Infections and deaths of the span, (T,) or (R, T)."""
+        """Return infections and deaths of the window, (T,) or (R, T)."""
         begin = self._begin
         assert begin is not None
         paths = self._transmission.daily, self._progression.daily
-        span = slice(begin.step, begin.step + self._steps)
-        infected, deaths = (self._state.slots[path].home[..., span] for path in paths)
+        window = slice(begin.step, begin.step + self._steps)
+        infected, deaths = (self._state.slots[path].home[..., window] for path in paths)
         return infected, deaths
 
     @staticmethod
@@ -296,7 +298,7 @@ class SpreadDifferentiator:
         return [counts] if len(runs) == 1 else list(counts)
 
     def _infected_time(self) -> Array:
-        """Of the runs as they are now, (R, N): with the start it says all about them."""
+        """Return the present infection times, (R, N): with the start they determine the runs."""
         return self._rows(self._transmission.infected_time)
 
     def _rows(self, path: str) -> Array:
@@ -306,7 +308,7 @@ class SpreadDifferentiator:
     # --- controls --------------------------------------------------------------------------------
 
     def _note_controls(self, steps: int) -> None:
-        """Of the steps done since the last time; nothing changes them within a call of `step`."""
+        """Note the controls of the steps done since the last call; they hold within one `step`."""
         if steps > self._steps:
             now = _Controls(
                 self._steps,
@@ -326,7 +328,7 @@ class SpreadDifferentiator:
         return slot.now if slot.now.requires_grad else slot.now.clone()
 
     def _controls_by_step(self) -> tuple[Tensor | None, Tensor | None]:
-        """Contact (1 or R, 1 or T, groups) and isolating (1 or R, 1 or T)."""
+        """Return contact (1 or R, 1 or T, groups) and isolating (1 or R, 1 or T)."""
         contact = self._by_step([stretch.contact for stretch in self._stretches], 1)
         return contact, self._by_step([stretch.isolating for stretch in self._stretches], 0)
 
@@ -345,7 +347,7 @@ class SpreadDifferentiator:
 
 
 def _rows_that_differ(value: Tensor, own: int) -> Tensor:
-    """(1, ...) where all runs have the same, else (R, ...)."""
+    """Return (1, ...) where all runs have the same value, else (R, ...)."""
     if value.dim() == own:
         return value.unsqueeze(0)
     alike = value.stride(0) == 0 or (not value.requires_grad and bool((value == value[:1]).all()))
@@ -353,7 +355,7 @@ def _rows_that_differ(value: Tensor, own: int) -> Tensor:
 
 
 def _of_run(value: Tensor | None, run: int) -> Tensor | None:
-    """One run's control from (1 or R, 1 or T, ...): without T where it does not change."""
+    """Take one run's control from (1 or R, 1 or T, ...); without T where it does not change."""
     if value is None:
         return None
     own = value[min(run, len(value) - 1)]

@@ -1,11 +1,11 @@
 """The expected model: message passing forwards, its curves, and its own gradient.
 
 The equations of message_passing.py with probabilities throughout, solved on the actual network,
-for every agent: exact on directed trees, whatever happens there, and without noise. On a real
-network it misses what a whole epidemic has in common, such as an early start: once the epidemic
-saturates, the derivative by the first weeks' rates is too small, by a few percent where it starts
-from many and by a quarter where few infections decide when the wave comes. It serves as a smooth
-stand-in: sensitivities and intervals of a calibration.
+for every agent: exact on directed trees, and without noise. On a real network it misses what a
+whole epidemic has in common, such as an early start: once the epidemic saturates, the derivative by
+the first weeks' rates is too small, by a few percent where it starts from many agents and by a
+quarter where few infections decide when the wave comes. It is used as a smooth approximation: for
+sensitivities and intervals of a calibration.
 
 The gradient steps back through the model. What a step needs is kept for one segment of steps at a
 time, and recomputed from checkpoints at the segments' starts: memory grows with the square root of
@@ -24,17 +24,12 @@ from hotloop.models.epidemic.gradient.kernels import (
     BLOCK,
     Senders,
     Tables,
-    send_seeds,
+    send_initial,
     weighted_sum,
 )
-from hotloop.models.epidemic.gradient.message_passing import (
-    from_kinds,
-    leaving,
-    make_senders,
-    make_tables,
-)
-from hotloop.models.epidemic.gradient.pairs import Pairs
 from hotloop.models.epidemic.gradient.problem import Gradient, SpreadProblem
+from hotloop.models.epidemic.gradient.sender_pairs import SenderPairs
+from hotloop.models.epidemic.gradient.tables import from_kinds, leaving, make_senders, make_tables
 
 Array = np.ndarray[Any, Any]
 
@@ -47,7 +42,7 @@ class Curves(NamedTuple):
 
 
 class _State(NamedTuple):
-    """What the model carries from step to step, float32."""
+    """The variables of the model between steps, float32."""
 
     theta: Array  # (P,) that a pair's sender has not sent
     escape: Array  # (N,) P_i
@@ -68,10 +63,10 @@ class _Kept(NamedTuple):
 
 @dataclass(frozen=True)
 class ExpectedModel:
-    """Gradient of the expected model; the seeds do not matter to it.
+    """Gradient of the expected model; it does not depend on the seeds.
 
-    checkpoint_every: steps of a segment; None for about the one that needs least memory, T for no
-    recomputation. The gradient is the same to the last bit.
+    checkpoint_every: steps of a segment; None takes about the number that needs least memory, T
+    means no recomputation. The gradient is the same to the last bit.
     """
 
     checkpoint_every: int | None = None
@@ -83,13 +78,13 @@ class ExpectedModel:
         )
 
     def vjp(self, problem: SpreadProblem, infected: Array, deaths: Array) -> Gradient:
-        """See `Estimator`; cotangents of several runs are added up."""
+        """See `Estimator`; cotangents of several runs are summed."""
         weight, death_weight = (given.sum(0) for given in problem.cotangents(infected, deaths))
-        senders, pairs = make_senders(problem), problem.start.pairs
+        senders, pairs = make_senders(problem), problem.start.sender_pairs
         tables = make_tables(problem, weight, death_weight)
-        span, steps = problem.start.layout.span, problem.steps
-        every = self.checkpoint_every or max(1, round(math.sqrt(steps * span / 2)))
-        daily, state = np.zeros(steps), _begin(senders, pairs, span)
+        active_steps, steps = problem.start.structure.active_steps, problem.steps
+        every = self.checkpoint_every or max(1, round(math.sqrt(steps * active_steps / 2)))
+        daily, state = np.zeros(steps), _begin(senders, pairs, active_steps)
         checkpoints = []
         for begin in range(0, steps, every):
             checkpoints.append(state.copy())
@@ -100,25 +95,25 @@ class ExpectedModel:
                 pairs,
                 tables,
                 state,
-                _kept(0, senders, pairs, span),
+                _kept(0, senders, pairs, active_steps),
                 daily,
             )
-        carried = _adjoint(senders, pairs, span)
-        by_seed, by_drop = np.zeros(tables.factor.shape), np.zeros(tables.drop.shape)
-        kept = _kept(min(every, steps), senders, pairs, span)
+        adjoints = _adjoint(senders, pairs, active_steps)
+        by_initial, by_drop = np.zeros(tables.factor.shape), np.zeros(tables.drop.shape)
+        kept = _kept(min(every, steps), senders, pairs, active_steps)
         for begin in reversed(range(0, steps, every)):
             end = min(begin + every, steps)
             _forward(begin, end, senders, pairs, tables, checkpoints.pop(), kept, daily)
-            _backward(begin, end, senders, pairs, tables, kept, *carried, by_seed, by_drop)
-        by_kind = by_seed + _by_factor(tables, senders.sends, by_drop)
+            _backward(begin, end, senders, pairs, tables, kept, *adjoints, by_initial, by_drop)
+        by_kind = by_initial + _by_factor(tables, senders.sends, by_drop)
         return from_kinds(problem, by_kind, float(death_weight @ leaving(problem, daily)))
 
 
 def expected_curves(problem: SpreadProblem) -> Curves:
-    """The expected model's counts of each step."""
+    """Compute the expected model's counts of each step."""
     nothing = np.zeros(problem.steps)
-    senders, pairs = make_senders(problem), problem.start.pairs
-    span = problem.start.layout.span
+    senders, pairs = make_senders(problem), problem.start.sender_pairs
+    active_steps = problem.start.structure.active_steps
     daily, tables = np.zeros(problem.steps), make_tables(problem, nothing, nothing)
     _forward(
         0,
@@ -126,36 +121,36 @@ def expected_curves(problem: SpreadProblem) -> Curves:
         senders,
         pairs,
         tables,
-        _begin(senders, pairs, span),
-        _kept(0, senders, pairs, span),
+        _begin(senders, pairs, active_steps),
+        _kept(0, senders, pairs, active_steps),
         daily,
     )
     return Curves(daily, problem.mortality * leaving(problem, daily))
 
 
-def _begin(senders: Senders, pairs: Pairs, span: int) -> _State:
+def _begin(senders: Senders, pairs: SenderPairs, active_steps: int) -> _State:
     count = len(pairs.pair_agent)
     return _State(
         np.ones(count, np.float32),
-        senders.free.astype(np.float32),
-        senders.free.astype(np.float32),
-        np.zeros((span + 1, count), np.float32),
+        senders.susceptible.astype(np.float32),
+        senders.susceptible.astype(np.float32),
+        np.zeros((active_steps + 1, count), np.float32),
     )
 
 
-def _kept(steps: int, senders: Senders, pairs: Pairs, span: int) -> _Kept:
+def _kept(steps: int, senders: Senders, pairs: SenderPairs, active_steps: int) -> _Kept:
     size, count = len(senders.kind), len(pairs.pair_agent)
     return _Kept(
         np.empty((steps, count), np.float32),
         np.empty((steps, size), np.float32),
-        np.zeros((steps + span, count), np.float32),
+        np.zeros((steps + active_steps, count), np.float32),
     )
 
 
-def _adjoint(senders: Senders, pairs: Pairs, span: int) -> tuple[Array, Array, Array]:
-    """Of the thetas from a step on, of the hazards from a step on, of x one step later."""
+def _adjoint(senders: Senders, pairs: SenderPairs, active_steps: int) -> tuple[Array, Array, Array]:
+    """Allocate the adjoints: of thetas and of hazards from a step on, of x one step later."""
     size, count = len(senders.kind), len(pairs.pair_agent)
-    later = np.zeros((span + 1, count), np.float32)
+    later = np.zeros((active_steps + 1, count), np.float32)
     return later, np.zeros(size, np.float32), np.zeros(size, np.float32)
 
 
@@ -164,30 +159,32 @@ def _forward(
     begin: int,
     end: int,
     senders: Senders,
-    pairs: Pairs,
+    pairs: SenderPairs,
     tables: Tables,
     state: _State,
     kept: _Kept,
     daily: Array,
 ) -> None:
-    """Steps begin to end of the model, in place; kept if there is room."""
-    span, size = tables.drop.shape[2] - 1, len(senders.kind)
+    """Do steps begin to end of the model, in place; keep them if there is room."""
+    # One function: the order within a step (initial agents, thetas, escapes, infections) is the
+    # model, and each part reads what the one before has just written.
+    active_steps, size = tables.drop.shape[2] - 1, len(senders.kind)
     pressure, touched = np.zeros(size), np.empty(size, np.int32)
     keep = len(kept.theta) > 0
     if keep:
-        for row in range(span):
-            if begin - span + row >= 0:
-                kept.infected[row] = state.recent[(begin - span + row) % (span + 1)]
+        for row in range(active_steps):
+            if begin - active_steps + row >= 0:
+                kept.infected[row] = state.recent[(begin - active_steps + row) % (active_steps + 1)]
     fresh, block = np.empty(size, np.float32), np.empty(BLOCK, np.float32)
-    weights = np.zeros(span + 1, np.float32)
+    weights = np.zeros(active_steps + 1, np.float32)
     for step in range(begin, end):
-        reached = send_seeds(step, senders, pressure, touched, 0)
+        reached = send_initial(step, senders, pressure, touched, 0)
         for n in range(reached):
             agent = touched[n]
             hazard = tables.factor[step, senders.kind[agent]] * pressure[agent]
             state.alone[agent] *= np.float32(math.exp(-hazard))
             pressure[agent] = 0.0
-        days = min(span, step)
+        days = min(active_steps, step)
         for kind in range(len(pairs.kind_ptr) - 1):
             for day in range(1, days + 1):
                 weights[day] = tables.drop[kind, step - day, day]
@@ -207,22 +204,22 @@ def _forward(
             total += fresh[agent]
             state.escape[agent] = escape
         daily[step] = total
-        row = state.recent[step % (span + 1)]
+        row = state.recent[step % (active_steps + 1)]
         for pair in range(len(row)):
             row[pair] = fresh[pairs.pair_agent[pair]]
         if keep:
             kept.theta[step - begin] = state.theta
             kept.escape[step - begin] = state.escape
-            kept.infected[span + step - begin] = row
+            kept.infected[active_steps + step - begin] = row
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
 def _backward(
-    begin: int, end: int, senders: Senders, pairs: Pairs, tables: Tables, kept: _Kept,
-    later: Array, worth: Array, after: Array, by_seed: Array, by_drop: Array,
+    begin: int, end: int, senders: Senders, pairs: SenderPairs, tables: Tables, kept: _Kept,
+    later: Array, worth: Array, after: Array, by_initial: Array, by_drop: Array,
 ) -> None:  # fmt: skip
-    """Steps end to begin of the adjoint, in place."""
-    span, size = tables.drop.shape[2] - 1, len(senders.kind)
+    """Do steps end to begin of the adjoint, in place."""
+    active_steps, size = tables.drop.shape[2] - 1, len(senders.kind)
     pressure, touched = np.zeros(size), np.empty(size, np.int32)
     now, wanted = np.empty(size, np.float32), np.empty(size, np.float32)
     block = np.empty(BLOCK, np.float32)
@@ -233,12 +230,15 @@ def _backward(
             wanted[agent] = (after[agent] - now[agent]) * escape[agent]
             worth[agent] -= wanted[agent]
             after[agent] = now[agent]
-        reached = send_seeds(step, senders, pressure, touched, 0)
+        reached = send_initial(step, senders, pressure, touched, 0)
         for n in range(reached):
             agent = touched[n]
-            by_seed[step, senders.kind[agent]] += pressure[agent] * worth[agent]
+            by_initial[step, senders.kind[agent]] += pressure[agent] * worth[agent]
             pressure[agent] = 0.0
-        row, following = later[(step + 1) % (span + 1)], later[(step + 2) % (span + 1)]
+        row, following = (
+            later[(step + 1) % (active_steps + 1)],
+            later[(step + 2) % (active_steps + 1)],
+        )
         for pair in range(len(row)):
             total = np.float32(0.0)
             for e in range(pairs.pair_ptr[pair], pairs.pair_ptr[pair + 1]):
@@ -246,24 +246,24 @@ def _backward(
             row[pair] = following[pair] + total / theta[pair]
         for kind in range(len(pairs.kind_ptr) - 1):
             first, last = pairs.kind_ptr[kind], pairs.kind_ptr[kind + 1]
-            for day in range(1, min(span, step) + 1):
+            for day in range(1, min(active_steps, step) + 1):
                 if senders.sends[day] > 0.0:
-                    sent = kept.infected[span + step - day - begin]
+                    sent = kept.infected[active_steps + step - day - begin]
                     by_drop[kind, step - day, day] -= _dot(row, sent, first, last)
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
 def _values(
-    step: int, pairs: Pairs, tables: Tables, later: Array, block: Array, out: Array
+    step: int, pairs: SenderPairs, tables: Tables, later: Array, block: Array, out: Array
 ) -> None:
-    """What an infection of each agent at `step` is worth, into out (N,) float32.
+    """Compute the worth of an infection of each agent at `step`, into out (N,) float32.
 
     value(t) - sum over pairs and d of (theta(d - 1) - theta(d)) * later(t + d + 1), where later(s)
     is the adjoint of all thetas from s on, in row s mod (L + 1).
     """
-    steps, span = tables.drop.shape[1], tables.drop.shape[2] - 1
+    steps, active_steps = tables.drop.shape[1], tables.drop.shape[2] - 1
     out[:] = tables.value[step]
-    days, pair_agent = min(span, steps - 1 - step), pairs.pair_agent
+    days, pair_agent = min(active_steps, steps - 1 - step), pairs.pair_agent
     if days < 1:
         return
     for kind in range(len(pairs.kind_ptr) - 1):
@@ -277,7 +277,7 @@ def _values(
 
 @njit(nogil=True, cache=True, fastmath={"contract", "reassoc"})
 def _dot(a: Array, b: Array, begin: int, end: int) -> float:
-    """Their product from begin to end, summed in float64 by blocks of float32."""
+    """Sum the products from begin to end, in float64 by blocks of float32."""
     total = 0.0
     for first in range(begin, end, 256):
         part = np.float32(0.0)
@@ -289,7 +289,7 @@ def _dot(a: Array, b: Array, begin: int, end: int) -> float:
 
 @njit(nogil=True, cache=True)
 def _by_factor(tables: Tables, sends: Array, by_drop: Array) -> Array:
-    """(T, K) by the factor of each step and kind, from the derivative by the drops of theta."""
+    """Differentiate by factor (T, K), from the derivative by the drops of theta."""
     kinds, steps, days = by_drop.shape
     by_kind = np.zeros((steps, kinds))
     for kind in range(kinds):

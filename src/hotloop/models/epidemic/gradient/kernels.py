@@ -1,4 +1,4 @@
-"""What the gradients by message passing compile: tables of transmission, and their adjoint.
+"""Compiled parts of message passing and the expected model: tables of transmission, and sends.
 
 With f_k(t) the factor of kind k at step t and H_k(tau, d) =
 sum over d' <= d of f_k(tau + d') sends[d'], a sender infected at tau has not reached a receiver of
@@ -12,26 +12,26 @@ import numpy as np
 from numba import njit
 
 Array = np.ndarray[Any, Any]
-# Pairs that are summed together: what they touch stays in the first cache.
+# Pairs that are summed together: their memory fits the first-level cache.
 BLOCK = 2048
 
 
 class Senders(NamedTuple):
-    """The arrays of Layout and network that tell who sends."""
+    """The arrays of SpreadStructure and network that tell who sends."""
 
     kind: Array
-    free: Array
+    susceptible: Array
     sends: Array
-    seed_agent: Array
-    seed_row: Array
-    seed_ptr: Array
-    seed_sends: Array
+    initial_agent: Array
+    initial_row: Array
+    initial_ptr: Array
+    initial_sends: Array
     out_ptr: Array
     out_dst: Array
 
 
 class Tables(NamedTuple):
-    """What follows from the parameters."""
+    """The tables that follow from the parameters."""
 
     factor: Array  # (T, K) float64, of the pressure on each kind, less what isolation takes
     theta: Array  # (T, L + 1, K) float32
@@ -41,15 +41,15 @@ class Tables(NamedTuple):
 
 @njit(nogil=True, cache=True)
 def theta_table(factor: Array, sends: Array) -> tuple[Array, Array]:
-    """theta (T, L + 1, K) and its drops (K, T, L + 1), float32."""
+    """Tabulate theta (T, L + 1, K) and its drops (K, T, L + 1), float32."""
     steps, kinds = factor.shape
-    span = len(sends) - 1
-    theta = np.ones((steps, span + 1, kinds), np.float32)
-    drop = np.zeros((kinds, steps, span + 1), np.float32)
+    active_steps = len(sends) - 1
+    theta = np.ones((steps, active_steps + 1, kinds), np.float32)
+    drop = np.zeros((kinds, steps, active_steps + 1), np.float32)
     for kind in range(kinds):
         for at in range(steps):
             hazard, last = 0.0, 1.0
-            for day in range(1, span + 1):
+            for day in range(1, active_steps + 1):
                 if at + day < steps:
                     hazard += factor[at + day, kind] * sends[day]
                 chance = math.exp(-hazard)
@@ -60,14 +60,14 @@ def theta_table(factor: Array, sends: Array) -> tuple[Array, Array]:
 
 
 @njit(nogil=True, cache=True)
-def send_seeds(step: int, senders: Senders, pressure: Array, touched: Array, reached: int) -> int:
-    """Add what those active at the start send at a step. Returns: how many are touched."""
-    if step >= senders.seed_sends.shape[1]:
+def send_initial(step: int, senders: Senders, pressure: Array, touched: Array, reached: int) -> int:
+    """Add what the initial agents send at a step; returns how many agents are touched."""
+    if step >= senders.initial_sends.shape[1]:
         return reached
-    for n in range(len(senders.seed_agent)):
-        weight = senders.seed_sends[senders.seed_row[n], step]
+    for n in range(len(senders.initial_agent)):
+        weight = senders.initial_sends[senders.initial_row[n], step]
         if weight > 0.0:
-            reached = _send(senders.seed_agent[n], weight, senders, pressure, touched, reached)
+            reached = _send(senders.initial_agent[n], weight, senders, pressure, touched, reached)
     return reached
 
 
@@ -76,7 +76,7 @@ def send_infected(
     step: int, order: Array, order_ptr: Array, senders: Senders, pressure: Array, touched: Array,
     reached: int,
 ) -> int:  # fmt: skip
-    """Add what those infected in the run send at a step. Returns: how many are touched."""
+    """Add what agents infected in the run send at a step; returns how many are touched."""
     for day in range(1, min(len(senders.sends) - 1, step) + 1):
         weight = senders.sends[day]
         if weight > 0.0:
@@ -91,7 +91,7 @@ def _send(
 ) -> int:
     for e in range(senders.out_ptr[agent], senders.out_ptr[agent + 1]):
         receiver = senders.out_dst[e]
-        if senders.free[receiver] and receiver != agent:
+        if senders.susceptible[receiver] and receiver != agent:
             if pressure[receiver] == 0.0:
                 touched[reached] = receiver
                 reached += 1
@@ -101,7 +101,7 @@ def _send(
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
 def weighted_sum(weights: Array, days: int, base: int, sign: int, ring: Array, out: Array) -> None:
-    """out = sum over d from 1 to days of weights[d] * ring[(base + sign * d) mod rows].
+    """Compute out = sum over d from 1 to days of weights[d] * ring[(base + sign * d) mod rows].
 
     Four days at a time: each pass over the block costs as much as its loads and stores.
     """

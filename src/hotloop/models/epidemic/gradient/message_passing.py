@@ -9,14 +9,14 @@ On a directed tree, whether agent i escapes until t is a product over those who 
 with x_j(tau) the probability that j is infected at tau (Karrer and Newman 2010; Lokhov, Mezard,
 Ohta and Zdeborova 2014). The expected model (expected.py) solves this forwards and differentiates
 it. Here x_j is what happened in a simulated run, 0 or 1, wherever it is an input, and its gradient
-goes on to the probability x_j, so that chains of infection carry it. On a tree the branches that
+is that of the probability x_j, so that it follows chains of infection. On a tree the branches that
 meet in an agent are independent, so the mean over runs is the derivative of the expectation: no
-bias. What the expected model misses on a real network, that a whole epidemic is early or late,
-the run has in it. In a tree each sender's own share, theta_j, is divided out of P_i, which makes a
-transmission that happened and one that did not count the same.
+bias. Unlike the expected model, the run itself says whether a whole epidemic is early or late. In a
+tree each sender's own share, theta_j, is divided out of P_i, so that a transmission that happened
+and one that did not count the same.
 
-The run is known by its infection times, 2 bytes an agent, and everything else follows from them
-at any step, in either direction: memory does not grow with the number of steps.
+The run is determined by its infection times, 2 bytes an agent; everything else follows from them at
+any step, in either direction: memory does not grow with the number of steps.
 """
 
 from dataclasses import dataclass
@@ -26,19 +26,22 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numba import njit
 
+from hotloop.models.epidemic.gradient.compact_network import CompactNetwork
 from hotloop.models.epidemic.gradient.kernels import (
     BLOCK,
     Senders,
     Tables,
-    theta_table,
     weighted_sum,
 )
-from hotloop.models.epidemic.gradient.places import Places
-from hotloop.models.epidemic.gradient.problem import (
-    Gradient,
-    SpreadProblem,
-    SpreadStart,
-    infected_times,
+from hotloop.models.epidemic.gradient.problem import Gradient, SpreadProblem
+from hotloop.models.epidemic.gradient.simulate import infected_times
+from hotloop.models.epidemic.gradient.start import SpreadStart
+from hotloop.models.epidemic.gradient.tables import (
+    by_time,
+    from_kinds,
+    leaving,
+    make_senders,
+    make_tables,
 )
 
 Array = np.ndarray[Any, Any]
@@ -49,10 +52,10 @@ _ONE = np.uint64(1)
 class MessagePassing:
     """Gradient of the expected daily counts by message passing along each run.
 
-    Bias: none on directed trees; on networks with few short cycles below what 200 runs can tell.
-    Where edges go both ways an infection returns, in the adjoint, to where it came from, which
-    overstates it: by 6% after 21 steps and twofold through the peak with four contacts an agent,
-    more with fewer or in a small world. Use flips there. Deterministic given the runs.
+    Bias: none on directed trees; on networks with few short cycles less than 200 runs can measure.
+    Where edges go both ways an infection returns, in the adjoint, to its source, which overstates
+    it: by 6% after 21 steps and twofold through the peak with four contacts an agent, more with
+    fewer or in a small world. Use flips there. Deterministic given the runs.
     """
 
     name: ClassVar[str] = "message_passing"
@@ -62,9 +65,11 @@ class MessagePassing:
         infected, deaths = problem.cotangents(infected, deaths)
         times = infected_times(problem)
         start, senders = problem.start, make_senders(problem)
-        by_kind, by_mortality = np.zeros((problem.steps, len(start.layout.kind_group))), 0.0
+        by_kind, by_mortality = np.zeros((problem.steps, len(start.structure.kind_group))), 0.0
         for run in range(len(problem.seeds)):
-            order, order_ptr = by_time(times[run], senders.free, start.first_step, problem.steps)
+            order, order_ptr = by_time(
+                times[run], senders.susceptible, start.first_step, problem.steps
+            )
             tables = make_tables(problem, infected[run], deaths[run])
             by_kind += _along(start, senders, order, order_ptr, tables)
             by_mortality += float(deaths[run] @ leaving(problem, np.diff(order_ptr)))
@@ -74,107 +79,47 @@ class MessagePassing:
 def _along(
     start: SpreadStart, senders: Senders, order: Array, order_ptr: Array, tables: Tables
 ) -> Array:
-    """(T, K) the derivative by the factor of each step and kind, along one run."""
-    places = start.places
-    infected = places.place[order]
-    for begin, end in pairwise(order_ptr):  # rows that lie close together are read one by one
+    """Differentiate along one run by the factor of each step and kind, (T, K)."""
+    compact = start.compact
+    infected = compact.node[order]
+    for begin, end in pairwise(order_ptr):  # so that rows are read in the order of memory
         infected[begin:end].sort()
-    return np.asarray(_backward(infected, order_ptr, senders, places, tables))
-
-
-def make_senders(problem: SpreadProblem) -> Senders:
-    """The arrays of the problem's start, for kernels."""
-    layout, network = problem.start.layout, problem.start.network
-    return Senders(
-        layout.kind, layout.free, layout.sends, layout.seed_agent, layout.seed_row,
-        layout.seed_ptr, layout.seed_sends, network.out_ptr, network.out_dst,
-    )  # fmt: skip
-
-
-def make_tables(problem: SpreadProblem, infected: Array, deaths: Array) -> Tables:
-    """The tables of the parameters, with what one infection at each step counts by itself."""
-    layout = problem.start.layout
-    factor = problem.factor[:, layout.kind_group] * _open_share(problem)
-    value = infected.copy()
-    if layout.span < problem.steps:
-        value[: -layout.span] += problem.mortality * deaths[layout.span :]
-    return Tables(factor, *theta_table(factor, layout.sends), value.astype(np.float32))
-
-
-def _open_share(problem: SpreadProblem) -> Array:
-    """(T, K) what isolation leaves of the chance of each kind; small chances are like hazards."""
-    willing: Array = problem.start.layout.kind_willing
-    return 1.0 - problem.isolating[:, None] * willing
-
-
-def from_kinds(problem: SpreadProblem, by_kind: Array, by_mortality: float) -> Gradient:
-    """The gradient, from the derivative by each kind's factor in each step, (T, K)."""
-    layout = problem.start.layout
-    by_factor = np.zeros_like(problem.factor)
-    open_share = _open_share(problem)
-    for kind, group in enumerate(layout.kind_group):
-        by_factor[:, group] += by_kind[:, kind] * open_share[:, kind]
-    taken = problem.factor[:, layout.kind_group] * layout.kind_willing
-    return problem.gradient(by_factor, -(by_kind * taken).sum(1), by_mortality)
-
-
-def leaving(problem: SpreadProblem, infected: Array) -> Array:
-    """(T,) how many leave the last active stage at each step, of `infected` (T,) and the start."""
-    layout = problem.start.layout
-    left = np.zeros(problem.steps)
-    if layout.span < problem.steps:
-        left[layout.span :] = infected[: -layout.span]
-    early = layout.seed_leaves[layout.seed_leaves < problem.steps]
-    return left + np.bincount(early, minlength=problem.steps)
-
-
-@njit(nogil=True, cache=True)
-def by_time(infected_time: Array, free: Array, first_step: int, steps: int) -> tuple[Array, Array]:
-    """Agents infected in the run, by step, and where each step begins."""
-    pointers = np.zeros(steps + 2, np.int64)
-    for agent in range(len(free)):
-        step = infected_time[agent] - first_step
-        if free[agent] and 0 <= step < steps:
-            pointers[step + 2] += 1
-    for step in range(steps + 1):
-        pointers[step + 1] += pointers[step]
-    order = np.empty(pointers[steps + 1], np.int32)
-    for agent in range(len(free)):
-        step = infected_time[agent] - first_step
-        if free[agent] and 0 <= step < steps:
-            order[pointers[step + 1]] = agent
-            pointers[step + 1] += 1
-    return order, pointers[: steps + 1].copy()
+    return np.asarray(_backward(infected, order_ptr, senders, compact, tables))
 
 
 @njit(nogil=True, cache=True)
 def _escapes(
-    infected: Array, order_ptr: Array, kinds: Array, senders: Senders, places: Places,
+    infected: Array, order_ptr: Array, kinds: Array, senders: Senders, compact: CompactNetwork,
     factor: Array,
 ) -> Array:  # fmt: skip
-    """(M,) float64, the chance of each place to escape the whole run."""
+    """Compute (M,) float64, the chance of each node to escape the whole run."""
     steps = len(factor)
-    sends, seed_sends = senders.sends, senders.seed_sends
+    sends, initial_sends = senders.sends, senders.initial_sends
     hazard, sent = np.zeros(len(kinds)), np.zeros(factor.shape[1])
-    for row in range(len(seed_sends)):
+    for row in range(len(initial_sends)):
         sent[:] = 0.0
-        for step in range(min(steps, seed_sends.shape[1])):
-            sent += factor[step] * seed_sends[row, step]
-        begin, end = senders.seed_ptr[row], senders.seed_ptr[row + 1]
-        for e in range(places.seed_ptr[begin], places.seed_ptr[end]):
-            receiver = places.seed_dst[e]
+        for step in range(min(steps, initial_sends.shape[1])):
+            sent += factor[step] * initial_sends[row, step]
+        begin, end = senders.initial_ptr[row], senders.initial_ptr[row + 1]
+        for e in range(compact.initial_ptr[begin], compact.initial_ptr[end]):
+            receiver = compact.initial_dst[e]
             hazard[receiver] += sent[kinds[receiver]]
     for at in range(steps):
         sent[:] = 0.0
         for day in range(1, min(len(sends) - 1, steps - 1 - at) + 1):
             sent += factor[at + day] * sends[day]
         _add(
-            infected[order_ptr[at] : order_ptr[at + 1]], sent, kinds, places.ptr, places.dst, hazard
+            infected[order_ptr[at] : order_ptr[at + 1]],
+            sent,
+            kinds,
+            compact.ptr,
+            compact.dst,
+            hazard,
         )
     return np.exp(-hazard)
 
 
-# Arrays by themselves: a tuple of them would be counted in and out for each sender.
+# Plain arrays: numba would count references to a tuple of them for each sender.
 @njit(nogil=True, cache=True)
 def _add(senders: Array, sent: Array, kinds: Array, ptr: Array, dst: Array, hazard: Array) -> None:
     for n in range(len(senders)):
@@ -189,7 +134,7 @@ def _take_back(
     senders: Array, weight: float, back: Array, kinds: Array, ptr: Array, dst: Array,
     worth: Array, escape: Array, sums: Array, by_kind: Array,
 ) -> None:  # fmt: skip
-    """Undo what senders sent in a step: into escape, P(t + 1) to P(t).
+    """Undo what senders sent in a step: change `escape` from P(t + 1) to P(t).
 
     weight: what each of them sent; back: exp(factor * weight), (K,). by_kind: (K,), to which the
     derivative by the factor of each kind is added. sums: (K,), overwritten.
@@ -213,8 +158,8 @@ class _Infected(NamedTuple):
     """
 
     ptr: Array  # (infected + 1,) where the pairs of each begin in `own`, in order of infection
-    own: Array  # (I,) their places in the arrays below
-    sender: Array  # (I,) int32, a place
+    own: Array  # (I,) their indices in the arrays below
+    sender: Array  # (I,) int32, a node
     begin: Array  # (I,) its edges of the kind are dst[begin:end]
     end: Array
     kind: Array  # (I,) uint8
@@ -224,13 +169,13 @@ class _Infected(NamedTuple):
 
 
 @njit(nogil=True, cache=True)
-def _pairs_of(infected: Array, kinds: Array, places: Places, rows: int) -> _Infected:
-    num_kinds = len(places.kind_ptr) - 1
+def _pairs_of(infected: Array, kinds: Array, compact: CompactNetwork, rows: int) -> _Infected:
+    num_kinds = len(compact.kind_ptr) - 1
     ptr, kind_ptr = np.zeros(len(infected) + 1, np.int64), np.zeros(num_kinds + 1, np.int64)
     for n in range(len(infected)):
         last, count = -1, 0
-        for e in range(places.ptr[infected[n]], places.ptr[infected[n] + 1]):
-            kind = int(kinds[places.dst[e]])
+        for e in range(compact.ptr[infected[n]], compact.ptr[infected[n] + 1]):
+            kind = int(kinds[compact.dst[e]])
             if kind != last:
                 kind_ptr[kind + 1] += 1
                 count += 1
@@ -244,8 +189,8 @@ def _pairs_of(infected: Array, kinds: Array, places: Places, rows: int) -> _Infe
     )  # fmt: skip
     for n in range(len(infected)):
         last, at, pair = -1, ptr[n], 0
-        for e in range(places.ptr[infected[n]], places.ptr[infected[n] + 1]):
-            kind = int(kinds[places.dst[e]])
+        for e in range(compact.ptr[infected[n]], compact.ptr[infected[n] + 1]):
+            kind = int(kinds[compact.dst[e]])
             if kind != last:
                 pair = following[kind]
                 following[kind] += 1
@@ -267,13 +212,13 @@ def _leave_out(begin: int, end: int, inverse: Array, pairs: _Infected) -> None:
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
 def _losses(step: int, kind_ptr: Array, tables: Tables, later: Array, out: Array) -> None:
-    """What one more sender at `step` takes from each place: its loss, into out (M,).
+    """Compute what one more sender at `step` takes from each node: its loss, into out (M,).
 
     Sum over d of (theta(d - 1) - theta(d)) * later(t + d + 1), by receiver: a sender that was not
     infected in the run has a theta of 1, so that its receivers may be summed afterwards.
     """
-    steps, span = tables.drop.shape[1], tables.drop.shape[2] - 1
-    days = min(span, steps - 1 - step)
+    steps, active_steps = tables.drop.shape[1], tables.drop.shape[2] - 1
+    days = min(active_steps, steps - 1 - step)
     for kind in range(len(kind_ptr) - 1):
         for begin in range(kind_ptr[kind], kind_ptr[kind + 1], BLOCK):
             end = min(begin + BLOCK, kind_ptr[kind + 1])
@@ -283,10 +228,10 @@ def _losses(step: int, kind_ptr: Array, tables: Tables, later: Array, out: Array
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
 def _values(own: float, ptr: Array, dst: Array, loss: Array, sums: Array, out: Array) -> None:
-    """What an infection of each place is worth: own - the sum of `loss` over its receivers.
+    """Compute the worth of an infection of each node: own - the sum of `loss` over its receivers.
 
-    By a running sum over the edges of many places, of which each takes the difference over its own:
-    no loop over a few edges whose end must be guessed.
+    By a running sum over the edges of many nodes, of which each takes the difference over its own:
+    so there is no short loop whose end the processor would have to predict.
     """
     first, size = 0, len(out)
     while first < size:
@@ -300,9 +245,9 @@ def _values(own: float, ptr: Array, dst: Array, loss: Array, sums: Array, out: A
             total += loss[np.uint32(dst[np.uint64(begin) + e])]
         sums[np.uint64(ptr[last] - begin)] = total
         before = 0.0
-        for place in range(np.uint64(first), np.uint64(last)):
-            upto = sums[np.uint64(ptr[place + _ONE] - begin)]
-            out[place] = np.float32(own - (upto - before))
+        for node in range(np.uint64(first), np.uint64(last)):
+            upto = sums[np.uint64(ptr[node + _ONE] - begin)]
+            out[node] = np.float32(own - (upto - before))
             before = upto
         first = last
 
@@ -311,9 +256,9 @@ def _values(own: float, ptr: Array, dst: Array, loss: Array, sums: Array, out: A
 def _values_of_infected(
     step: int, infected: Array, pairs: _Infected, tables: Tables, block: Array, out: Array
 ) -> None:
-    """The same for those infected in the run, pair by pair."""
-    steps, span = tables.drop.shape[1], tables.drop.shape[2] - 1
-    days, own = min(span, steps - 1 - step), tables.value[step]
+    """Compute the same for the nodes infected in the run, pair by pair."""
+    steps, active_steps = tables.drop.shape[1], tables.drop.shape[2] - 1
+    days, own = min(active_steps, steps - 1 - step), tables.value[step]
     for n in range(len(infected)):
         out[infected[n]] = own
     sender = pairs.sender
@@ -329,7 +274,7 @@ def _values_of_infected(
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
 def _note_wanted(step: int, dst: Array, wanted: Array, pairs: _Infected) -> None:
-    """Add what is wanted of the receivers after `step` to what is wanted of the thetas of pairs."""
+    """Add the adjoints of the receivers after `step` to those of the thetas of pairs."""
     rows = len(pairs.later)
     row, before = pairs.later[(step + 1) % rows], pairs.later[(step + 2) % rows]
     begins, ends, without = pairs.begin, pairs.end, pairs.without
@@ -342,52 +287,59 @@ def _note_wanted(step: int, dst: Array, wanted: Array, pairs: _Infected) -> None
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
 def _backward(
-    infected: Array, order_ptr: Array, senders: Senders, places: Places, tables: Tables,
+    infected: Array, order_ptr: Array, senders: Senders, compact: CompactNetwork, tables: Tables,
 ) -> Array:  # fmt: skip
-    """(T, K) float64: the derivative by the factor of each step and kind.
+    """Differentiate by the factor of each step and kind; returns (T, K) float64.
 
-    infected: places, in order of infection.
+    infected: nodes, in order of infection.
     """
-    size, steps, span = len(places.agent), tables.drop.shape[1], tables.drop.shape[2] - 1
-    ptr, dst, kind_ptr = places.ptr, places.dst, places.kind_ptr
+    # One function: a step back changes a dozen arrays in a fixed order, and functions for its
+    # parts would hide which of them hold the values after the step and which those before.
+    size, steps, active_steps = len(compact.agent), tables.drop.shape[1], tables.drop.shape[2] - 1
+    ptr, dst, kind_ptr = compact.ptr, compact.dst, compact.kind_ptr
     kinds = np.empty(size, np.uint8)
     for kind in range(len(kind_ptr) - 1):
         kinds[kind_ptr[kind] : kind_ptr[kind + 1]] = kind
     # P(t + 1), float64: it is multiplied back.
-    escape = _escapes(infected, order_ptr, kinds, senders, places, tables.factor)
+    escape = _escapes(infected, order_ptr, kinds, senders, compact, tables.factor)
     # The adjoint of the hazards from t + 1 on, of log P(t + 1), and that summed up (a ring).
     worth, wanted = np.zeros(size, np.float32), np.zeros(size, np.float32)
-    later, loss = np.zeros((span + 1, size), np.float32), np.zeros(size, np.float32)
+    later, loss = np.zeros((active_steps + 1, size), np.float32), np.zeros(size, np.float32)
     after, now = np.zeros(size, np.float32), np.zeros(size, np.float32)  # of x(t + 1), of x(t)
     block, by = np.empty(BLOCK, np.float32), np.zeros(tables.factor.shape[1])
     sums = np.empty(max(4 * BLOCK, _longest(ptr)) + 1)
-    pairs = _pairs_of(infected, kinds, places, span + 1)
+    pairs = _pairs_of(infected, kinds, compact, active_steps + 1)
     theta, one = tables.theta, np.float32(1.0)
     for at in range(steps):
-        inverse = one / theta[at, min(steps - 1 - at, span)]
+        inverse = one / theta[at, min(steps - 1 - at, active_steps)]
         _leave_out(order_ptr[at], order_ptr[at + 1], inverse, pairs)
     by_kind = np.zeros(tables.factor.shape)
     for step in range(steps - 1, -1, -1):
         _losses(step, kind_ptr, tables, later, loss)
         _values(tables.value[step], ptr, dst, loss, sums, now)
         _values_of_infected(step, infected, pairs, tables, block, now)
-        ring, following = later[(step + 1) % (span + 1)], later[(step + 2) % (span + 1)]
-        for place in range(np.uint64(size)):
-            more = (after[place] - now[place]) * np.float32(escape[place])
-            wanted[place] = more
-            worth[place] -= more
-            ring[place] = following[place] + more
+        ring, following = (
+            later[(step + 1) % (active_steps + 1)],
+            later[(step + 2) % (active_steps + 1)],
+        )
+        for node in range(np.uint64(size)):
+            more = (after[node] - now[node]) * np.float32(escape[node])
+            wanted[node] = more
+            worth[node] -= more
+            ring[node] = following[node] + more
         after, now = now, after
         factor = tables.factor[step]
-        for row in range(len(senders.seed_sends) if step < senders.seed_sends.shape[1] else 0):
-            weight = senders.seed_sends[row, step]
+        for row in range(
+            len(senders.initial_sends) if step < senders.initial_sends.shape[1] else 0
+        ):
+            weight = senders.initial_sends[row, step]
             if weight > 0.0:
-                seeds = np.arange(senders.seed_ptr[row], senders.seed_ptr[row + 1])
+                seeds = np.arange(senders.initial_ptr[row], senders.initial_ptr[row + 1])
                 _take_back(
-                    seeds, weight, np.exp(factor * weight), kinds, places.seed_ptr,
-                    places.seed_dst, worth, escape, by, by_kind[step],
+                    seeds, weight, np.exp(factor * weight), kinds, compact.initial_ptr,
+                    compact.initial_dst, worth, escape, by, by_kind[step],
                 )  # fmt: skip
-        for day in range(1, min(span, step) + 1):
+        for day in range(1, min(active_steps, step) + 1):
             weight = senders.sends[day]
             if weight > 0.0:
                 _take_back(
@@ -397,7 +349,7 @@ def _backward(
                 )  # fmt: skip
         _note_wanted(step, dst, wanted, pairs)
         # What the step before needs: only those who still send, or were infected now, change.
-        for day in range(min(span, step) + 1):
+        for day in range(min(active_steps, step) + 1):
             inverse = one / theta[step - day, max(0, day - 1)]
             _leave_out(order_ptr[step - day], order_ptr[step - day + 1], inverse, pairs)
     return by_kind

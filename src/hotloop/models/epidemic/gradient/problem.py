@@ -1,4 +1,4 @@
-"""What a gradient is asked about: where a span of steps starts, its parameters, and its runs.
+"""What an estimator is asked: a start, the parameters, and the runs to differentiate.
 
 Apart from the estimators so that all of them answer the same question, and apart from the runner
 so that they can be compared without one.
@@ -9,97 +9,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from hotloop.errors import SettingError, ShapeError
-from hotloop.models.epidemic.gradient.layout import Layout, build_layout
-from hotloop.models.epidemic.gradient.pairs import Pairs, build_pairs
-from hotloop.models.epidemic.gradient.places import Places, build_places
-from hotloop.models.epidemic.program import SpreadColumns, SpreadProgram
-from hotloop.models.epidemic.spread import Spread, SpreadInputs
-from hotloop.sim.network import Network
+from hotloop.models.epidemic.gradient.start import SpreadStart
 
 Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True, eq=False)
-class SpreadStart:
-    """Where a span of steps starts, and what stays the same in it whatever the parameters are.
-
-    group, stage: (N,) uint8; infected_time, next_time: (N,) int16; the columns before first_step.
-    contact: (groups,) or (steps, groups), multiplies the susceptibility, such as 0 for closed
-    schools; None for 1.
-    willing: (N,) from 0 to 1, or None; isolating: 0 to 1, one number or (steps,); agents give in
-    with probability p (1 - isolating * willing).
-    by_controls: whether gradients by contact and isolating are asked for, too.
-
-    The layout of the network that gradients use is built on first use and kept: keep the start,
-    and change parameters by `SpreadProblem.at`.
-    Raises: SettingError for a network that changes with the steps; ShapeError.
-    """
-
-    spread: Spread
-    network: Network
-    group: Array
-    stage: Array
-    infected_time: Array
-    next_time: Array
-    first_step: int = 0
-    contact: Array | None = None
-    willing: Array | None = None
-    isolating: Array | float = 0.0
-    by_controls: bool = False
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.network, Network):
-            raise SettingError(
-                f"gradients need one network for all steps, got {type(self.network).__name__}; "
-                "use a Network, or run without a gradient"
-            )
-        size = self.network.num_agents
-        for name in ("group", "stage", "infected_time", "next_time", "willing"):
-            column = getattr(self, name)
-            if column is not None and column.shape != (size,):
-                raise ShapeError(
-                    f"{name} of a gradient's start: expected ({size},), one for each agent of the "
-                    f"network; got {column.shape}"
-                )
-
-    @cached_property
-    def layout(self) -> Layout:
-        """Kinds of agents, and who sends when."""
-        return build_layout(self)
-
-    @cached_property
-    def places(self) -> Places:
-        """The network as message passing reads it."""
-        return build_places(self)
-
-    @cached_property
-    def pairs(self) -> Pairs:
-        """The network as the expected model reads it."""
-        return build_pairs(self)
-
-    @cached_property
-    def willingness(self) -> Array:
-        """(N,) float64; 0 where nobody isolates."""
-        willing = np.zeros(self.network.num_agents) if self.willing is None else self.willing
-        return np.asarray(willing, np.float64)
-
-    def control(self, step: int) -> tuple[Array, float]:
-        """Contact (groups,) and isolating of a step counted from the start."""
-        contact = np.ones_like(self.spread.susceptibility) if self.contact is None else self.contact
-        isolating = np.asarray(self.isolating, np.float64)
-        return (
-            contact if contact.ndim == 1 else contact[step],
-            float(isolating if isolating.ndim == 0 else isolating[step]),
-        )
-
-    @property
-    def controls_change(self) -> bool:
-        """Whether the controls are given by step."""
-        by_step = self.contact is not None and self.contact.ndim > 1
-        return by_step or np.ndim(self.isolating) > 0
 
 
 class Gradient(NamedTuple):
@@ -115,21 +29,13 @@ class Gradient(NamedTuple):
     isolating: Array | None = None
 
 
-class Runs(NamedTuple):
-    """Simulated runs: infected, deaths (R, T); infected_time (R, N) int16, after the last step."""
-
-    infected: Array
-    deaths: Array
-    infected_time: Array
-
-
 @dataclass(frozen=True, eq=False)
 class SpreadProblem:
     """A start, the parameters at which the gradient is wanted, and the runs to differentiate.
 
     rate: (weeks,), R by week. mortality: M. steps: T. seeds: one for each of R runs.
-    infected_time: (R, N) int16 as the runs left it, where the caller has it: with a start it says
-    all about a run, because nobody is infected twice. None: the runs are simulated when needed.
+    infected_time: (R, N) int16 after the runs, if the caller has them: with a start it determines
+    a run, because no agent is infected twice. None: the runs are simulated when needed.
     """
 
     start: SpreadStart
@@ -163,7 +69,7 @@ class SpreadProblem:
         mortality: float | None = None,
         seeds: tuple[int, ...] | None = None,
     ) -> "SpreadProblem":
-        """The same problem at other parameters or seeds; its runs are forgotten."""
+        """Return the same problem at other parameters or seeds, without its runs."""
         return replace(
             self,
             rate=self.rate if rate is None else rate,
@@ -174,9 +80,9 @@ class SpreadProblem:
 
     @property
     def entries(self) -> Array:
-        """(T,) which entry of the rate each step uses."""
-        places = np.arange(self.start.first_step, self.start.first_step + self.steps)
-        return np.minimum(places // self.start.spread.steps_per_rate, len(self.rate) - 1)
+        """(T,) the entry of the rate that each step uses."""
+        steps = np.arange(self.start.first_step, self.start.first_step + self.steps)
+        return np.minimum(steps // self.start.spread.steps_per_rate, len(self.rate) - 1)
 
     @cached_property
     def slopes(self) -> Array:
@@ -200,7 +106,7 @@ class SpreadProblem:
         return np.ascontiguousarray(np.broadcast_to(given, (self.steps,)))
 
     def gradient(self, by_factor: Array, by_isolating: Array, by_mortality: float) -> Gradient:
-        """By the parameters, from the derivatives by `factor` (T, groups) and `isolating` (T,)."""
+        """Make the gradient from the derivatives by `factor` (T, groups) and `isolating` (T,)."""
         by_step = (by_factor * self.slopes).sum(1)
         by_rate = np.bincount(self.entries, by_step, minlength=len(self.rate))
         if not self.start.by_controls:
@@ -209,7 +115,7 @@ class SpreadProblem:
         return Gradient(by_rate, by_mortality, by_factor * own, by_isolating)
 
     def cotangents(self, infected: Array, deaths: Array) -> tuple[Array, Array]:
-        """Both as (R, T) float64, from (T,) or (R, T).
+        """Broadcast both to (R, T) float64, from (T,) or (R, T).
 
         Raises: ShapeError.
         """
@@ -222,68 +128,6 @@ class SpreadProblem:
                     f"gradient of the daily {name}: expected {shape} or {shape[1:]}, runs by "
                     f"steps; got {value.shape}"
                 )
-            # A sum over runs of (T,) means the same weight for each of them.
+            # (T,) means the same weights for each run.
             given.append(np.broadcast_to(value, shape))
         return given[0], given[1]
-
-
-class Simulator:
-    """The engine at a problem's start, one row of its columns for each seed; push, one thread."""
-
-    def __init__(self, problem: SpreadProblem, seeds: tuple[int, ...]) -> None:
-        start = problem.start
-        self._problem, self._control = problem, start.control(0)
-
-        def tiled(column: Array, dtype: type) -> torch.Tensor:
-            return torch.from_numpy(np.tile(column.astype(dtype), (len(seeds), 1)))
-
-        days = torch.zeros(len(seeds), start.first_step + problem.steps)
-        self.columns = SpreadColumns(
-            torch.from_numpy(start.group.astype(np.uint8)),
-            tiled(start.stage, np.uint8),
-            tiled(start.infected_time, np.int16),
-            tiled(start.next_time, np.int16),
-            days,
-            days.clone(),
-        )
-        self._program = SpreadProgram(
-            start.spread, start.network, self.columns, list(seeds), self._inputs,
-            willing=start.willing, mode="push", threads=1,
-        )  # fmt: skip
-
-    def columns_changed(self) -> None:
-        """Say that the columns were changed from outside."""
-        self._program.columns_changed()
-
-    def advance(self, first_step: int, steps: int) -> None:
-        """Step on, with the controls of each step where they change."""
-        start = self._problem.start
-        if not start.controls_change:
-            self._program.advance(first_step, steps)
-            return
-        for step in range(first_step, first_step + steps):
-            self._control = start.control(step - start.first_step)
-            self._program.advance(step, 1)
-
-    def _inputs(self) -> SpreadInputs:
-        problem, (contact, isolating) = self._problem, self._control
-        return SpreadInputs(problem.rate, np.array(problem.mortality), contact, np.array(isolating))
-
-
-def simulate(problem: SpreadProblem) -> Runs:
-    """Run every seed of the problem, with the engine's own active-set kernels in one thread."""
-    first, simulator = problem.start.first_step, Simulator(problem, problem.seeds)
-    simulator.advance(first, problem.steps)
-    columns = simulator.columns
-    return Runs(
-        columns.infected[:, first:].numpy(),
-        columns.deaths[:, first:].numpy(),
-        columns.infected_time.numpy(),
-    )
-
-
-def infected_times(problem: SpreadProblem) -> Array:
-    """(R, N) int16: given by the caller, or simulated."""
-    if problem.infected_time is not None:
-        return problem.infected_time
-    return simulate(problem).infected_time

@@ -1,8 +1,8 @@
-"""Estimators without bias whatever the network: single flips, and the score function.
+"""Estimators without bias on any network: single flips, and the score function.
 
-Both look at the draws of a run: an agent under pressure is infected with probability p, and by
-the rate dp follows. A flip replays the run with one draw decided the other way; the score function
-weighs what came after with how likely the draws were.
+Both use the draws of a run: an agent under pressure is infected with probability p, of which the
+derivative by the rate is dp. A flip replays the run with one draw decided the other way; the score
+function weights what came after with the derivative of the draws' log-probabilities.
 """
 
 import math
@@ -16,16 +16,10 @@ import torch
 from numba import njit
 
 from hotloop.errors import SettingError, expect_positive
-from hotloop.models.epidemic.gradient.kernels import Senders, send_infected, send_seeds
-from hotloop.models.epidemic.gradient.message_passing import by_time, leaving, make_senders
-from hotloop.models.epidemic.gradient.problem import (
-    Gradient,
-    Runs,
-    Simulator,
-    SpreadProblem,
-    infected_times,
-    simulate,
-)
+from hotloop.models.epidemic.gradient.kernels import Senders, send_infected, send_initial
+from hotloop.models.epidemic.gradient.problem import Gradient, SpreadProblem
+from hotloop.models.epidemic.gradient.simulate import Runs, Simulator, infected_times, simulate
+from hotloop.models.epidemic.gradient.tables import by_time, leaving, make_senders
 from hotloop.models.epidemic.spread import NEVER
 
 Array = np.ndarray[Any, Any]
@@ -68,11 +62,11 @@ class Flips:
     def of_loss(
         self, problem: SpreadProblem, loss: Loss, runs: Runs | None = None
     ) -> tuple[float, Gradient]:
-        """The mean over the runs of any loss of a run's counts, and the gradient of E[loss].
+        """Compute the mean over the runs of any loss of a run's counts, and the gradient of it.
 
-        Every flipped run is handed to the loss again, so that the loss need not be linear in the
-        counts; deaths are flipped one by one, which needs no replay. runs: those of the problem,
-        where the caller has them.
+        The loss is evaluated on every flipped run, so that it need not be linear in the counts;
+        deaths are flipped one by one, which needs no replay. runs: those of the problem, if the
+        caller has them.
         """
         runs = simulate(problem) if runs is None else runs
         sums, by_mortality, total = _Sums(problem), 0.0, 0.0
@@ -168,7 +162,7 @@ class _Events(NamedTuple):
     by_isolating: Array  # dp / (1 - p), by how much is isolated in its step
 
     def shares(self, problem: SpreadProblem) -> Array:
-        """In which proportion they are drawn: by what they weigh in what is asked."""
+        """Weight the events for drawing, by their share of the derivatives that are wanted."""
         start, group = problem.start, problem.start.group[self.agent]
         if not start.by_controls:
             return np.asarray(self.by_factor * problem.slopes[self.step, group])
@@ -178,14 +172,14 @@ class _Events(NamedTuple):
 
 
 def _gain(replay: "_Replay", daily: Array, worth: Array, step: int, agent: int) -> float:
-    """By how much the weighted infections grow if `agent` is infected at `step`, too."""
+    """Compute how much the weighted infections grow if `agent` is infected at `step`, too."""
     return float((replay.infected(step, agent) - daily[step:]) @ worth[step:])
 
 
 def _loss_gain(
     replay: "_Replay", loss: Loss, infected: Array, deaths: Array, own: float, step: int, agent: int
 ) -> float:
-    """By how much the loss grows if `agent` is infected at `step`, too."""
+    """Compute how much the loss grows if `agent` is infected at `step`, too."""
     other, dead = infected.copy(), deaths.copy()
     other[step:] = replay.infected(step, agent)
     dead[step + 1 :] = replay.deaths(step)
@@ -203,7 +197,7 @@ def _evaluated(loss: Loss, infected: Array, deaths: Array) -> float:
 def _by_one_death(
     problem: SpreadProblem, loss: Loss, infected: Array, deaths: Array, own: float
 ) -> float:
-    """The derivative by the mortality: of those who leave, one more dies, or one fewer."""
+    """Differentiate by the mortality: of those who leave, one more dies, or one fewer."""
     mortality = problem.mortality
     left, sign = leaving(problem, infected), 1 if mortality < 0.5 else -1
     by_mortality = 0.0
@@ -218,24 +212,27 @@ def _by_one_death(
 
 
 def _daily(problem: SpreadProblem, infected_time: Array) -> Array:
-    """(T,) infected at each step of a run."""
-    step = infected_time[problem.start.layout.free].astype(np.int64) - problem.start.first_step
+    """Count (T,) the infected at each step of a run."""
+    step = (
+        infected_time[problem.start.structure.susceptible].astype(np.int64)
+        - problem.start.first_step
+    )
     step = step[(step >= 0) & (step < problem.steps)]
     return np.bincount(step, minlength=problem.steps).astype(np.float64)
 
 
 def _worth(problem: SpreadProblem, infected: Array, deaths: Array) -> Array:
-    """(T,) what an infection at each step counts by itself."""
-    worth, span = infected.copy(), problem.start.layout.span
-    if span < problem.steps:
-        worth[:-span] += problem.mortality * deaths[span:]
+    """Compute (T,) what an infection at each step counts by itself."""
+    worth, active_steps = infected.copy(), problem.start.structure.active_steps
+    if active_steps < problem.steps:
+        worth[:-active_steps] += problem.mortality * deaths[active_steps:]
     return worth
 
 
 def _draws(problem: SpreadProblem, infected_time: Array) -> tuple[Array, Array, _Events]:
-    """The run's score by factor (T, groups) and by isolating (T,), and every escape of it."""
+    """Compute the run's score by factor (T, groups) and isolating (T,), and list its escapes."""
     senders, first = make_senders(problem), problem.start.first_step
-    order, order_ptr = by_time(infected_time, senders.free, first, problem.steps)
+    order, order_ptr = by_time(infected_time, senders.susceptible, first, problem.steps)
     by_factor, by_isolating, *events = _replayed_draws(
         np.ascontiguousarray(infected_time), first, order, order_ptr, senders,
         problem.factor, problem.isolating, problem.start.group, problem.start.willingness,
@@ -248,14 +245,14 @@ def _replayed_draws(
     infected_time: Array, first_step: int, order: Array, order_ptr: Array, senders: Senders,
     factor: Array, isolating: Array, group: Array, willing: Array,
 ) -> tuple[Array, Array, Array, Array, Array, Array]:  # fmt: skip
-    """Visit every draw of a run: its share of the score; and the events of those who escaped."""
+    """Visit every draw of a run; returns the score, and the events of agents that escaped."""
     steps, size = len(factor), len(group)
     score, iso_score = np.zeros(factor.shape), np.zeros(steps)
     pressure, touched = np.zeros(size), np.empty(size, np.int32)
     at, who, count = np.empty(1024, np.int64), np.empty(1024, np.int64), 0
     weight, iso_weight = np.empty(1024), np.empty(1024)
     for step in range(steps):
-        reached = send_seeds(step, senders, pressure, touched, 0)
+        reached = send_initial(step, senders, pressure, touched, 0)
         reached = send_infected(step, order, order_ptr, senders, pressure, touched, reached)
         for n in range(reached):
             agent = touched[n]
@@ -292,15 +289,19 @@ class _Replay:
     def __init__(self, problem: SpreadProblem, seed: int, infected_time: Array) -> None:
         self._problem = problem
         self._simulator = Simulator(problem, (seed,))
-        start, layout = problem.start, problem.start.layout
+        start, structure = problem.start, problem.start.structure
         columns = self._simulator.columns
-        self._begin = [c.clone() for c in (columns.stage, columns.infected_time, columns.next_time)]
+        self._begin = [
+            c.clone() for c in (columns.compartment, columns.infected_time, columns.next_time)
+        ]
         since = infected_time.astype(np.int64) - start.first_step
-        self._agents = np.flatnonzero(layout.free & (since >= 0) & (since < problem.steps))
+        self._agents = np.flatnonzero(
+            structure.susceptible & (since >= 0) & (since < problem.steps)
+        )
         self._since = since[self._agents]
 
     def infected(self, step: int, agent: int) -> Array:
-        """(T - step,) infections from `step` on if `agent` is infected at it, too."""
+        """Replay from `step` with `agent` infected at it, too; returns (T - step,) infections."""
         problem, first = self._problem, self._problem.start.first_step
         following, left = step + 1, problem.steps - step - 1
         if left:
@@ -310,32 +311,32 @@ class _Replay:
         return np.append(np.count_nonzero(self._since == step) + 1.0, later)
 
     def deaths(self, step: int) -> Array:
-        """(T - step - 1,) deaths after `step` in what `infected` replayed last."""
+        """Return (T - step - 1,) deaths after `step` of the last replay."""
         after = self._problem.start.first_step + step + 1
         found: Array = self._simulator.columns.deaths[0, after:].numpy()
         return found
 
     def _restore(self, step: int, agent: int) -> None:
-        """The columns as they are after a step counted from the start, `agent` infected in it."""
+        """Restore the columns after a step counted from the start, `agent` infected in it."""
         columns = self._simulator.columns
-        state = (columns.stage, columns.infected_time, columns.next_time)
+        state = (columns.compartment, columns.infected_time, columns.next_time)
         for column, begin in zip(state, self._begin, strict=True):
             column.copy_(begin)
-        stage, infected_time, next_time = (column[0].numpy() for column in state)
+        compartment, infected_time, next_time = (column[0].numpy() for column in state)
         start, first = self._problem.start, self._problem.start.first_step
         by_then = self._since <= step
         who = np.append(self._agents[by_then], agent)
-        stage[who] = 1
+        compartment[who] = 1
         infected_time[who] = np.append(self._since[by_then], step) + first
         next_time[who] = infected_time[who] + 1 + start.spread.durations[0]
-        # Everybody active moves on as often as there was time for.
-        moving = np.concatenate([who, start.layout.seed_agent])
+        # Every active agent moves on as often as it was due.
+        moving = np.concatenate([who, start.structure.initial_agent])
         for _ in start.spread.durations:
             due = moving[next_time[moving] <= first + step]
-            stage[due] += 1
+            compartment[due] += 1
             since = np.maximum(next_time[due], first)
-            active = stage[due] <= start.spread.num_active
-            durations = np.append(start.spread.durations, 0)[stage[due] - 1]
+            active = compartment[due] <= start.spread.num_active
+            durations = np.append(start.spread.durations, 0)[compartment[due] - 1]
             next_time[due] = np.where(active, since + durations, NEVER)
             moving = due
         self._simulator.columns_changed()

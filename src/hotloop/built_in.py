@@ -1,0 +1,35 @@
+"""The short names of what comes with hotloop and can be a target of the command line.
+
+Names only: a module is loaded when its target is used, and `hotloop --help` loads none.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class BuiltIn:
+    """A short name for what comes with hotloop.
+
+    declared: "package.module:NAME". example, about: for the usage text.
+    """
+
+    declared: str
+    example: str
+    about: str
+    is_model: bool = False
+
+
+DEFAULT_MODEL = "covid"
+BUILT_IN: Mapping[str, BuiltIn] = {
+    "ppo": BuiltIn("hotloop.learn.ppo:PPO_LOOPS", "ppo:CartPole-v1", "PPO on any Gymnasium env"),
+    "covid": BuiltIn(
+        "hotloop.models.epidemic.covid:MODEL",
+        "covid:astoria",
+        "a model of hotloop's own, on any population",
+        is_model=True,
+    ),
+    "boids": BuiltIn(
+        "hotloop.models.boids:MODEL", "boids", "a model with agents of its own", is_model=True
+    ),
+}

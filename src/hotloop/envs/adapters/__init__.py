@@ -1,1 +1,0 @@
-"""Envs of other packages behind Gymnasium's vector contract, imported only when used."""

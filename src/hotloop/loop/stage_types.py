@@ -1,0 +1,36 @@
+"""What a stage declares, and how the shared control and the measurements see it."""
+
+from collections.abc import Callable
+from typing import Any, Literal, Protocol
+
+from hotloop.loop.tape import Buffers, Tape
+
+StageKind = Literal["cpu", "gpu", "io", "network"]
+Effect = Literal["pure", "stateful", "effectful"]
+
+
+class StageView(Protocol):
+    """A stage for those that measure it: its declaration, its tape, what was seen of its calls."""
+
+    name: str
+    kind: StageKind
+    effect: Effect
+    writes: Buffers
+    bytes_per_call: int | None
+    index: int
+    tape: Tape
+    is_block: bool
+    is_iterable: bool
+    reads_ahead: int
+    function: Callable[..., Any] | None
+    delayed_ns: int
+
+    def rebind(self) -> None:
+        """Take what depends on the process from the shared control: called again after a fork."""
+
+
+class IterablePass:
+    """One pass over an iterable: what the iterators of stages are."""
+
+    def __init__(self, iterable: Any) -> None:
+        self.iterable = iterable

@@ -1,0 +1,288 @@
+"""Benchmarks: rates, the use of the machine and time by stage; and several compared."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+from markupsafe import Markup
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from hotloop.benchmark.summary import StageTime, Summary, summarize
+from hotloop.loop.figures import Figure, Interval, Unknown
+from hotloop.loop.host import describe
+from hotloop.loop.run import Run
+from hotloop.report.benchmark_figures import benchmark_figures, bytes_unknown
+from hotloop.report.console import headed_table, plain_table, print_warnings
+from hotloop.report.format import MEASURED_LOOP, PEAKS, WARM_UP, WORK, Count, Format, Positive
+from hotloop.report.iteration import benchmark_window, iteration_charts
+from hotloop.report.kind import Comparison, Kind, PageContext
+from hotloop.report.numbers import bytes_, duration, factor, figure, interval, number, percent
+from hotloop.report.section import Footnotes, Section, TableView, Tile, figure_markup, stage_name
+from hotloop.report.sentence import names_by_reason
+
+# --- what a saved run holds ---------------------------------------------------------------------
+
+
+class _Stage(TypedDict):
+    """A stage of a benchmark."""
+
+    name: str
+    kind: str
+    effect: str
+    inside: str | None
+    bytes_per_call: float | None
+    cpu_share: float | None
+    index: int
+
+
+def _blocks_fit(run: Run) -> str | None:
+    blocks = len(run.arrays["stage_ns"])
+    if (run.arrays["block_of"] >= blocks).any():
+        return f"block_of: expected numbers below {blocks}, one for each block"
+    return None
+
+
+_FORMAT = Format(
+    facts={"stages": list[_Stage], "warm_up": WARM_UP, "work": WORK},
+    optional_facts={
+        **MEASURED_LOOP,
+        "unit": str,
+        "batches_per_iteration": Positive,
+        "price_per_hour": Positive | None,
+        "work_problem": str | None,
+        "peaks": PEAKS,
+        "dropped_events": Count,
+    },
+    arrays={
+        "start_ns": "count n",
+        "duration_ns": "count n",
+        "units": "amount n",
+        "block_of": "count n",
+        "stage_ns": "real blocks stages",
+        "stage_calls": "real blocks stages",
+        "events": "int events 4",
+    },
+    optional_arrays={"stage_running_ns": "real blocks stages", "meters": "any samples columns"},
+    check=_blocks_fit,
+)
+
+# --- in the terminal ----------------------------------------------------------------------------
+
+
+def print_benchmark(console: Console, summary: Summary, run: Run) -> None:
+    """Print rates first, then the use of the machine, then time by stage."""
+    console.print(f"[bold]{escape(summary.target)}[/]  {describe(run.host)}", highlight=False)
+    table = plain_table()
+    figures = benchmark_figures(summary, run)
+    for each in figures:
+        if not isinstance(each.value, Unknown):
+            table.add_row(each.name, figure(each.value, each.form), escape(each.note))
+    console.print(table)
+    if summary.iterations:
+        console.print(f"[dim]{_measured_for(summary)}[/]")
+    if summary.stages:
+        console.print()
+        console.print(_stage_table(summary))
+        for line in _side_by_side(summary.stages):
+            console.print(f"[dim]{escape(line)}[/]", highlight=False)
+    for why, names in names_by_reason([*figures, *bytes_unknown(summary)]).items():
+        console.print(
+            f"[dim]unknown  {escape(', '.join(names))}: {escape(why)}[/]", highlight=False
+        )
+    print_warnings(console, summary.warnings)
+
+
+def _stage_table(summary: Summary) -> Table:
+    table = headed_table(
+        [
+            ("stage", "left"),
+            ("share", "left"),
+            ("an iteration", "right"),
+            ("a call", "right"),
+            ("calls", "right"),
+            ("on the CPU", "right"),
+            ("bytes moved", "right"),
+        ]
+    )
+    for stage in _by_share(summary.stages):
+        table.add_row(
+            ("  " if stage.inside else "") + escape(stage.name),
+            interval(stage.share, percent),
+            duration(stage.ns_per_iteration.value),
+            duration(stage.ns_per_call),
+            number(stage.calls_per_iteration),
+            figure(stage.cpu_share, percent, why=False),
+            figure(stage.bytes_per_iteration, bytes_, why=False),
+        )
+    return table
+
+
+def _measured_for(summary: Summary) -> str:
+    return (
+        f"{summary.iterations} steady iterations in {summary.seconds:.1f} s; intervals cover 95%."
+    )
+
+
+def _by_share(stages: Sequence[StageTime]) -> list[StageTime]:
+    """Stages in the order of a table: the largest first, those inside others at the end."""
+    return sorted(stages, key=lambda stage: (stage.inside is not None, -stage.share.value))
+
+
+def _side_by_side(stages: Sequence[StageTime]) -> list[str]:
+    """The stages whose calls overlap: their share counts the time once, their calls add up."""
+    return [
+        f"{stage.name}: {stage.at_once:.2g} calls run side by side on average; added up, they take "
+        f"{duration(stage.summed_ns_per_iteration.value)} an iteration"
+        for stage in _by_share(stages)
+        if stage.at_once > 1.01
+    ]
+
+
+# --- on the page --------------------------------------------------------------------------------
+
+
+def _section(page: PageContext, summary: Summary, run: Run) -> Section:
+    stages = [_stage_view(summary, page.colours)] if summary.stages else []
+    return Section(
+        key=page.key,
+        run=run,
+        heading="How fast it is",
+        tiles=_tiles(summary),
+        charts=iteration_charts(page.key, run, page.colours, benchmark_window),
+        tables=[*stages, _figure_view(summary, run)],
+        warnings=summary.warnings,
+    )
+
+
+def _tiles(summary: Summary) -> list[Tile]:
+    each = summary.ms_per_iteration
+    shown = interval(each, duration.scaled(1e6)) if isinstance(each, Interval) else ""
+    return [
+        Tile(
+            f"{summary.unit} per second",
+            figure_markup(summary.units_per_s),
+            f"{shown} an iteration" if shown else "",
+        ),
+        Tile(
+            "of the cores", figure_markup(summary.cpu_share, percent), "in use by the process tree"
+        ),
+        Tile("peak memory", figure_markup(summary.memory_bytes, bytes_), "resident"),
+    ]
+
+
+def _stage_view(summary: Summary, colours: Mapping[str, int]) -> TableView:
+    notes = Footnotes()
+    rows: list[list[Markup | str]] = [
+        [
+            stage_name(stage, colours),
+            figure_markup(stage.share, percent),
+            figure_markup(stage.ns_per_iteration, duration),
+            figure_markup(stage.ns_per_call, duration),
+            figure_markup(stage.calls_per_iteration),
+            notes.cell(stage.cpu_share, percent),
+            notes.cell(stage.bytes_per_iteration, bytes_),
+        ]
+        for stage in _by_share(summary.stages)
+    ]
+    return TableView(
+        "Time by stage",
+        ["stage", "share", "an iteration", "a call", "calls", "on the CPU", "bytes moved"],
+        rows,
+        notes.reasons,
+        [f"{line}." for line in _side_by_side(summary.stages)],
+    )
+
+
+def _figure_view(summary: Summary, run: Run) -> TableView:
+    figures = benchmark_figures(summary, run)
+    rows: list[list[Markup | str]] = [
+        [figure.name, figure_markup(figure.value, figure.form), figure.note]
+        for figure in figures
+        if not isinstance(figure.value, Unknown)
+    ]
+    for why, names in names_by_reason(figures).items():
+        rows.append([", ".join(names), figure_markup(Unknown(why)), ""])
+    return TableView(
+        "Figures",
+        ["figure", "value", "meaning"],
+        rows,
+        [],
+        [_measured_for(summary)] if summary.iterations else [],
+    )
+
+
+# --- several benchmarks -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """One of several benchmarks. against: how many times the rate of the first; None for that."""
+
+    target: str
+    date: str
+    rate: Figure
+    unit: str
+    against: Interval | Unknown | None
+
+
+def print_compared(console: Console, benchmarks: Sequence[tuple[Run, Summary]]) -> None:
+    """Print benchmarks in one table, each compared with the first."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("run", "rate", "against the first"):
+        table.add_column(column)
+    for row in _compared(benchmarks):
+        table.add_row(
+            f"{row.date} {escape(row.target)}",
+            f"{figure(row.rate)} {escape(row.unit)}/s",
+            "the first" if row.against is None else figure(row.against, factor),
+        )
+    console.print(table)
+
+
+def _compared_view(benchmarks: Sequence[tuple[Run, Summary]]) -> TableView:
+    rows: list[list[Markup | str]] = [
+        [
+            Markup('{}<br><span class="inside">{}</span>').format(row.target, row.date),
+            Markup("{} {}/s").format(figure_markup(row.rate), row.unit),
+            "the first" if row.against is None else figure_markup(row.against, factor),
+        ]
+        for row in _compared(benchmarks)
+    ]
+    return TableView("Benchmarks compared", ["run", "rate", "against the first"], rows, [])
+
+
+def _compared(benchmarks: Sequence[tuple[Run, Summary]]) -> list[_Compared]:
+    first = benchmarks[0][1]
+    return [
+        _Compared(
+            target=run.target,
+            date=str(run.host.get("date", "")),
+            rate=summary.units_per_s,
+            unit=summary.unit,
+            against=_against(first, summary) if k else None,
+        )
+        for k, (run, summary) in enumerate(benchmarks)
+    ]
+
+
+def _against(first: Summary, other: Summary) -> Interval | Unknown:
+    if other.unit != first.unit:
+        return Unknown("another unit")
+    then, now = first.units_per_s, other.units_per_s
+    if not isinstance(then, Interval) or not isinstance(now, Interval):
+        return Unknown("a rate is missing")
+    # Two separate runs: the ends of the ratio are those of the worst and the best case.
+    return Interval(now.value / then.value, now.low / then.high, now.high / then.low)
+
+
+BENCHMARK = Kind[Summary](
+    format=_FORMAT,
+    summarize=summarize,
+    print=print_benchmark,
+    section=_section,
+    json=lambda summary, _run: summary,
+    has_samples=lambda run: len(run.arrays["duration_ns"]) > 0,
+    comparison=Comparison(print_compared, _compared_view),
+)

@@ -1,0 +1,36 @@
+"""The table of all kinds of runs, by verb. Their order is that of the sections of a page."""
+
+from typing import Any
+
+from hotloop.errors import RunError, nearest
+from hotloop.loop.run import Run
+from hotloop.report.backends import BACKENDS
+from hotloop.report.benchmark import BENCHMARK
+from hotloop.report.calibrate import CALIBRATE
+from hotloop.report.kind import Kind
+from hotloop.report.simplify import SIMPLIFY
+from hotloop.report.simulate import SIMULATE
+from hotloop.report.train import TRAIN
+
+KINDS: dict[str, Kind[Any]] = {
+    "simplify": SIMPLIFY,
+    "benchmark": BENCHMARK,
+    "backends": BACKENDS,
+    "train": TRAIN,
+    "simulate": SIMULATE,
+    "calibrate": CALIBRATE,
+}
+
+
+def kind_of(run: Run) -> Kind[Any]:
+    """The kind of a run.
+
+    Raises: RunError for a kind that is not in the table.
+    """
+    kind = KINDS.get(run.verb)
+    if kind is None:
+        raise RunError(
+            f"a {run.verb} run of {run.target} has no report in this version"
+            f"{nearest(run.verb, KINDS)}"
+        )
+    return kind

@@ -1,0 +1,54 @@
+"""What the fragment collector needs of its workers: start, ask and end them, and their events.
+
+The interface that worker processes and Ray actors have in common.
+"""
+
+from typing import NamedTuple, Protocol
+
+from hotloop.data.fragment import Fragment
+from hotloop.rollout.worker import Failure, Update
+
+
+class Ready(NamedTuple):
+    """A worker has answered one request."""
+
+    worker: int
+    result: Fragment | Failure
+
+
+class Died(NamedTuple):
+    """A worker has died; its fragments under way are lost."""
+
+    worker: int
+    reason: str
+
+
+Event = Ready | Died
+
+
+class WorkerPool(Protocol):
+    """Workers by index. Only `wait` and `close` block."""
+
+    def start(self, index: int, generation: int, policy: Update) -> None:
+        """Start worker `index`; `generation` counts its restarts."""
+        ...
+
+    def request(self, index: int) -> None:
+        """Ask a worker for one more fragment."""
+        ...
+
+    def broadcast(self, update: Update, indices: list[int]) -> None:
+        """Send an update to these workers, which use it from their next fragment on."""
+        ...
+
+    def wait(self, timeout_s: float | None) -> list[Event]:
+        """Return the next events; empty after the timeout."""
+        ...
+
+    def end(self, index: int) -> None:
+        """End a worker at once."""
+        ...
+
+    def close(self) -> None:
+        """End all workers. Idempotent."""
+        ...
