@@ -24,7 +24,7 @@ Flags = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
 _NO_EXTRAS: Mapping[str, Array] = {}
-_ALL = slice(None)
+ALL_ENVS = slice(None)
 _INT, _FLAG = Layout(np.dtype(np.int64), ()), Layout(np.dtype(np.bool_), ())
 _INDEX = Layout(np.dtype(np.int32), ())
 _REWARD = Layout(np.dtype(np.float64), ())
@@ -283,7 +283,7 @@ class Fragment:
         if self._pool is not None:
             self._pool.begin(obs)
         else:
-            _assign(self._rows, self.spec.obs, 0, _ALL, obs)
+            _assign(self._rows, self.spec.obs, 0, ALL_ENVS, obs)
 
     def write(
         self,
@@ -295,7 +295,7 @@ class Fragment:
         truncated: Flags,
         next_obs: Tree,
         extras: Mapping[str, Array] = _NO_EXTRAS,
-        columns: Any = _ALL,
+        columns: Any = ALL_ENVS,
         started: Flags | None = None,
     ) -> None:
         """Step t of all envs, or of those in `columns`, each part of shape (b, ...).
@@ -304,17 +304,19 @@ class Fragment:
         episode; needed only where frames are stacked, and taken from the flags if not given.
         Raises: TargetError for a stack of frames that does not continue the one before it.
         """
+        everyone = columns is ALL_ENVS  # a row by its number is found a fifth sooner
+        row = t if everyone else (t, columns)
         if self._plain_action:
-            self.action[t, columns] = action
+            self.action[row] = action
         else:
             _assign(self.action, self.spec.action, t, columns, action)
-        self.reward[t, columns] = reward
-        self.terminated[t, columns] = terminated
-        self.truncated[t, columns] = truncated
+        self.reward[row] = reward
+        self.terminated[row] = terminated
+        self.truncated[row] = truncated
         for name, values in extras.items():
-            self.extras[name][t, columns] = values
+            self.extras[name][row] = values
         if self._plain:
-            self._rows[t + 1, columns] = next_obs
+            self._rows[t + 1 if everyone else (t + 1, columns)] = next_obs
         elif self._pool is None:
             _assign(self._rows, self.spec.obs, t + 1, columns, next_obs)
         else:

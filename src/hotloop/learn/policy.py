@@ -209,6 +209,8 @@ class ActorCritic(nn.Module):
         drawn = np.dtype(np.int64 if box is None else np.float32)
         # Of the actions that are stored and learned from: at least as precise as the env's.
         self.action_dtype = drawn if box is None else np.result_type(drawn, self._env_dtype)
+        # Whether the env takes actions as they are drawn.
+        self.draws_for_env = box is None and self._env_dtype == drawn
         inputs = math.prod(observation_space.shape)
         # The standard deviations of a Gaussian are parameters, no function of the observation.
         self.free = isinstance(self.distribution, Gaussian)

@@ -196,7 +196,7 @@ class PPO:
                 "action": self.policy.action_dtype,
                 "reward": np.float32,
             },
-            to_env=self.policy.for_env,
+            to_env=None if self.policy.draws_for_env else self.policy.for_env,
         )
 
     def _advantages(self, fragment: Fragment) -> tuple[Array, Array]:

@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import DTypeLike, NDArray
 
-from hotloop.data.fragment import Fragment, FragmentSpec
+from hotloop.data.fragment import ALL_ENVS, Fragment, FragmentSpec
 from hotloop.data.layout import Layout, Tree, tree_map
 from hotloop.envs.vector import VectorEnv
 from hotloop.errors import SettingError, TargetError, expect_positive, nearest
@@ -186,11 +186,10 @@ class StepCollector:
 
     def _run_at_once(self, start: int, stop: int) -> None:
         """Step all envs at once."""
-        columns = slice(None)
         for t in range(start, stop):
             action, extras = self._act(self._obs)
             arrival = self._step(action)
-            self._store(t, columns, action, extras, arrival)
+            self._store(t, ALL_ENVS, action, extras, arrival)
             self._obs = arrival.obs
 
     def _run_in_groups(self, start: int, stop: int) -> None:
@@ -298,7 +297,7 @@ class StepCollector:
         )
         self._writer.open(self.spec, allocate)
         self._begin(begun_at)
-        self._store(0, slice(None), action, extras, arrival)
+        self._store(0, ALL_ENVS, action, extras, arrival)
         self._obs = arrival.obs
 
     def _stored(self, name: str, layout: Layout) -> Layout:
@@ -310,7 +309,7 @@ class StepCollector:
         # Through the stage too: an experiment that leaves storing out leaves the older fragment
         # whole. Before the first step: an env that does not copy overwrites what it handed out.
         none = np.zeros(0, np.bool_)
-        self._store(_BEGIN, slice(None), None, {}, Arrival(obs, none, none, none, {}, None))
+        self._store(_BEGIN, ALL_ENVS, None, {}, Arrival(obs, none, none, none, {}, None))
 
     def _choose_buffering(self, wanted: bool | Literal["auto"]) -> None:
         problem = self._buffering_problem()
