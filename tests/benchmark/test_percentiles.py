@@ -9,6 +9,7 @@ from hotloop.benchmark.percentiles import EXACT_VALUES, percentiles
 from hotloop.benchmark.summary import Summary, summarize
 from hotloop.loop.figures import Interval, Unknown
 from hotloop.loop.run import Run
+from support.often import examples
 
 SHARES = [0.5, 0.95, 0.99]
 
@@ -61,12 +62,13 @@ def test_at_least_its_share_of_the_weight_is_no_larger(
 @pytest.mark.parametrize("count", [1_000, pytest.param(5_000, marks=pytest.mark.slow)])
 def test_intervals_cover_the_truth(count: int) -> None:
     truth = np.quantile(np.random.default_rng(1).gamma(4, 0.25, 2_000_000), SHARES)
-    hits, repetitions = np.zeros(3), 150
+    hits, repetitions = np.zeros(3), 2 * examples(75)
     for seed in range(repetitions):
         durations = np.random.default_rng([seed, count]).gamma(4, 0.25, count)
         found = percentiles(durations, np.ones(count), SHARES, seed=seed)
         hits += [true in each for true, each in zip(truth, found, strict=True)]
-    assert (hits / repetitions > 0.87).all(), hits / repetitions
+    least = 0.87 if repetitions == 150 else 0.8
+    assert (hits / repetitions > least).all(), hits / repetitions
 
 
 def test_where_the_truth_may_exceed_the_largest_value_there_is_no_interval() -> None:

@@ -150,7 +150,7 @@ def test_ctrl_c_reaches_the_whole_group(driver):
         "import atexit; atexit.register(envs.step, np.zeros(4, np.int64)); sys.exit(7)",
     ],
 )
-@pytest.mark.parametrize("daemon", [True, False])
+@pytest.mark.parametrize("daemon", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_driver_that_ends_by_itself(driver, ending, daemon):
     process, pids = driver(f"envs = make(daemon={daemon})\n{ending}")
     _, err = process.communicate(timeout=DEADLINE_S)

@@ -55,6 +55,7 @@ def look(loop: Loop, name: str, budget: float) -> Deepening:
     return deepening
 
 
+@pytest.mark.slow
 def test_the_children_that_matter_become_stages_and_the_best_is_looked_into(
     model_loop: Loop,
 ) -> None:

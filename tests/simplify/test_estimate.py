@@ -12,6 +12,7 @@ from hotloop.loop.figures import student_quantile, student_tail
 from hotloop.simplify.estimate import PROBE_ERROR, Samples
 from hotloop.simplify.means import holm
 from hotloop.simplify.slack import fit_slack
+from support.often import examples
 from support.simulated import ARMS, TRUTHS, Simulated, simulate
 
 NAN = float("nan")
@@ -37,14 +38,15 @@ COVERED = [
 @pytest.mark.parametrize(("kind", "machine"), COVERED, ids=str)
 def test_intervals_cover_the_effect_on_the_mean(kind: Simulated, machine: str) -> None:
     """At least 30 rare events in an experiment; 1,000 experiments of 14 rounds."""
-    repetitions, hits, widths = 1000, np.zeros(2), []
+    repetitions, hits, widths = examples(1000), np.zeros(2), []
+    least = 0.93 if repetitions == 1000 else 0.91  # a fifth of them is less exact
     for seed in range(repetitions):
         rng = np.random.default_rng([seed, 5])
         means = simulate(rng, kind, machine, rounds=14, least=40).means(ARMS[:1] + ARMS[4:6])
         gains = [means.gain(arm, "baseline") for arm in ("free fetch", "free train")]
         hits += [truth in gain for truth, gain in zip(kind.gains, gains, strict=True)]
         widths.append(gains[0].high - gains[0].low)
-    assert (hits / repetitions >= 0.93).all(), hits / repetitions
+    assert (hits / repetitions >= least).all(), hits / repetitions
     # Counting alone allows 3.92 b (1 − g) / √n for n rare events with a share b of the time.
     events = kind.events_in(blocks=9 * 14, iterations=60)
     if kind.at_random:
@@ -94,12 +96,12 @@ def test_rare_work_that_no_block_held_is_not_taken_for_none() -> None:
 )
 def test_equal_arms_rarely_differ(machine: str) -> None:
     """The unchanged arms against each other, at the confidence of one comparison."""
-    kind, repetitions, apart = Simulated("random", every=20, extra_ns=50e6), 400, 0
+    kind, repetitions, apart = Simulated("random", every=20, extra_ns=50e6), examples(400), 0
     for seed in range(repetitions):
         rng = np.random.default_rng([seed, 7])
         samples = simulate(rng, kind, machine, rounds=14, least=40)
         apart += 0.0 not in samples.same_gain("A/A 2")
-    assert apart / repetitions <= 0.08
+    assert apart / repetitions <= (0.08 if repetitions == 400 else 0.12)
 
 
 def test_time_that_other_programs_took_is_subtracted() -> None:
