@@ -1,5 +1,6 @@
 """A sweep of backends: fair rounds, failures told and not fatal, nothing left open."""
 
+import contextlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -307,8 +308,12 @@ def test_an_env_without_a_vector_env_of_its_own() -> None:
 
 def children() -> list[int]:
     """Those of this process, but for the one that looks after shared memory."""
-    found = psutil.Process().children(recursive=True)
-    return [c.pid for c in found if not any("resource_tracker" in word for word in c.cmdline())]
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            if "resource_tracker" not in " ".join(child.cmdline()):
+                found.append(child.pid)
+    return found
 
 
 def test_a_real_sweep_leaves_no_process() -> None:

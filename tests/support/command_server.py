@@ -81,6 +81,8 @@ class CommandServer:
         assert self._process is not None
         self._process.terminate()
         self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
         self._place.unlink(missing_ok=True)
         self._place.parent.rmdir()
 
