@@ -42,10 +42,10 @@ check: $(READY)
 	@$(BIN)/lint-imports --no-cache > .venv/lint-imports.log || { cat .venv/lint-imports.log; exit 1; }
 
 test: check
-	@$(BIN)/pytest -n 2 --dist loadfile
+	@$(BIN)/pytest -n 2 --dist loadgroup
 
 test-all: check
-	@HOTLOOP_TEST_ALL=1 $(BIN)/pytest -n 2 --dist loadfile -m ''
+	@HOTLOOP_TEST_ALL=1 $(BIN)/pytest -n 2 --dist loadgroup -m ''
 
 clean:
 	rm -rf .venv .hotloop report.html

@@ -48,7 +48,7 @@ def run_tests(places: list[str]) -> dict[str, Any]:
     """Run pytest once beside the spinners; returns its counts and the tests that failed."""
     begin = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadfile", "-rf", *places],
+        [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup", "-rf", *places],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -57,7 +57,8 @@ def run_tests(places: list[str]) -> dict[str, Any]:
     counts = {
         word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|error)", last)
     }
-    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", done.stdout, flags=re.M)
+    # Behind the @ stands the group of tests that ran in one worker.
+    failed = re.findall(r"^(?:FAILED|ERROR) ([^\s@]+)", done.stdout, flags=re.M)
     return {
         "passed": counts.get("passed", 0),
         "failed": failed,
