@@ -107,7 +107,7 @@ class Raises(Sampled):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("when", ["step", "reset", "call"])
-def test_an_exception_comes_home(pool, when, mode):
+def test_an_exception_is_raised_in_the_driver(pool, when, mode):
     fns = [Raises, Raises, Raises, partial(Raises, partial(KeyError, "planned"), when)]
     envs = pool(fns, autoreset_mode=mode)
     if when != "reset":

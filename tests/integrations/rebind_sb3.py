@@ -9,7 +9,7 @@ import sys
 
 import stable_baselines3
 
-from hotloop.integrations import stable_baselines3 as faces
+from hotloop.integrations import stable_baselines3 as ours
 
 NAMES = ("DummyVecEnv", "SubprocVecEnv")
 
@@ -19,4 +19,4 @@ for name, module in list(sys.modules.items()):
     if name.partition(".")[0] == "stable_baselines3" and module is not None:
         for known in NAMES:
             if hasattr(module, known):
-                setattr(module, known, getattr(faces, known))
+                setattr(module, known, getattr(ours, known))

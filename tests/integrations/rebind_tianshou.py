@@ -6,8 +6,8 @@ PYTHONPATH=<here>/tests pytest -p integrations.rebind_tianshou test/base/test_en
 import tianshou.env
 import tianshou.env.venvs
 
-from hotloop.integrations import tianshou as faces
+from hotloop.integrations import tianshou as ours
 
 for name in ("DummyVectorEnv", "SubprocVectorEnv", "ShmemVectorEnv", "RayVectorEnv"):
-    setattr(tianshou.env, name, getattr(faces, name))
-    setattr(tianshou.env.venvs, name, getattr(faces, name))
+    setattr(tianshou.env, name, getattr(ours, name))
+    setattr(tianshou.env.venvs, name, getattr(ours, name))

@@ -154,7 +154,7 @@ def test_a_worker_that_dies_changes_nothing(tmp_path, caplog):
 
 
 @pytest.mark.slow
-def test_an_error_of_the_model_comes_home():
+def test_an_error_of_the_model_is_raised_here():
     with pytest.raises(ValueError, match="planted") as caught:
         run_ensemble(slow(fails=5), replicates=8, batch=2, backend="ray", ray=SMALL)
     notes = "".join(caught.value.__notes__)

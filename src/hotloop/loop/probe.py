@@ -1,4 +1,4 @@
-"""What one call of a stage does under the arm in force: run, replay, wait, log.
+"""What one call of a stage does under the current arm: run, replay, wait, log.
 
 `hotloop.loop.stage` wraps a user's functions and iterables, and calls this while it is measured.
 """
@@ -89,7 +89,7 @@ class Probe:
     def measured(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Do one call under the arm in force: run, replay, wait, and log it."""
+        """Do one call under the current arm: run, replay, wait, and log it."""
         control = self.control
         if control.watcher is not None:
             control.watcher(self)  # may set another arm
@@ -125,7 +125,7 @@ class Probe:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Do one call of a coroutine function under the arm in force."""
+        """Do one call of a coroutine function under the current arm."""
         control = self.control
         if control.watcher is not None:
             control.watcher(self)
