@@ -58,7 +58,8 @@ def run_tests(places: list[str]) -> dict[str, Any]:
         word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|error)", last)
     }
     # Behind the @ stands the group of tests that ran in one worker.
-    failed = re.findall(r"^(?:FAILED|ERROR) ([^\s@]+)", done.stdout, flags=re.M)
+    found = re.findall(r"^(?:FAILED|ERROR) ([^\s@]+)\S*(?: - (.*))?", done.stdout, flags=re.M)
+    failed = [f"{name}: {why}" if why else name for name, why in found]
     return {
         "passed": counts.get("passed", 0),
         "failed": failed,
