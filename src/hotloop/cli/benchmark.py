@@ -42,7 +42,7 @@ def run(arguments: list[str]) -> int:
     options = parse(Options, own, "benchmark")
     if options.backends is not None:
         return _backends(options, options.backends, own, passed_on)
-    if _said("num_envs", own):
+    if given("num_envs", own):
         raise SettingError("--num-envs: expected --backends beside it; a loop makes its own envs")
     console, errors = consoles(options.json)
     with quiet(options.json):
@@ -51,7 +51,7 @@ def run(arguments: list[str]) -> int:
             options.settings,
             arguments=passed_on,
             # A script without iterations runs to its end, unless a time was asked for.
-            stop_after=options.settings.seconds if given("--seconds", own) else None,
+            stop_after=options.settings.seconds if given("seconds", own) else None,
             view=lambda progress: LiveView(errors, options.target, progress),
             whole_process=True,
         )
@@ -73,7 +73,7 @@ def _backends(options: Options, backends: str, own: list[str], passed_on: list[s
     from hotloop.envs.sweep import SweepSettings
 
     for name in ("iterations", "price_per_hour"):
-        if _said(name, own):
+        if given(name, own):
             raise SettingError(
                 f"--{name.replace('_', '-')}: expected without --backends, which measures an env "
                 "and no loop; leave one of them out"
@@ -83,11 +83,6 @@ def _backends(options: Options, backends: str, own: list[str], passed_on: list[s
             f"--backends: expected no arguments after --, which are a script's, got {passed_on}"
         )
     settings = SweepSettings(num_envs=options.num_envs, backends=names_in(backends))
-    if _said("seconds", own):
+    if given("seconds", own):
         settings = dataclasses.replace(settings, seconds=options.settings.seconds)
     return measure_backends(options.target, settings, json=options.json, save=options.save)
-
-
-def _said(name: str, arguments: list[str]) -> bool:
-    """Whether an option was given, written with dashes or underscores."""
-    return any(a.split("=")[0].replace("-", "_") == f"__{name}" for a in arguments)

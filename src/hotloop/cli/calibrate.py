@@ -11,11 +11,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from hotloop.built_in import DEFAULT_MODEL
-from hotloop.cli.files import check_place, write_table
 from hotloop.cli.finish import finish
 from hotloop.cli.options import target_in, with_plot_value, with_settings
 from hotloop.cli.output import consoles, parse, print_json
-from hotloop.cli.plots import check_plot, say_written, write_plot
+from hotloop.cli.plots import check_outputs, write_outputs
 from hotloop.loop.run import Run
 from hotloop.report.calibrate import fitted, print_calibrate
 from hotloop.results.calibrate import calibrate, calibration_of, table_of
@@ -66,9 +65,7 @@ def run(arguments: list[str]) -> int:
     parts = {"model_settings": target.spec.settings, "fit_settings": calibration.settings}
     options: Any = parse(with_settings(Options, parts), arguments, "calibrate")
     console, errors = consoles(options.json)
-    check_place("--out", options.out, (".csv", ".parquet"))
-    check_place("--save", options.save)
-    check_plot(options.plot)
+    check_outputs(options)
     observed = read_observations(options.target, calibration.observed, calibration.fewest_steps)
     calibration.check(options.fit_settings, options.model_settings, observed)
     scenario = Scenario(
@@ -92,11 +89,7 @@ def run(arguments: list[str]) -> int:
             print_calibrate(console, found, result, charts=options.plot is not None)
         if not found.by_step:
             return  # cut short: there are no curves to draw or to write
-        if options.plot is not None:
-            say_written(errors, write_plot(options.plot, result, found.by_step))
-        if options.out is not None:
-            write_table(table_of(result, names), options.out, "--out")
-            say_written(errors, options.out)
+        write_outputs(errors, options, result, found.by_step, lambda: table_of(result, names))
 
     return finish(errors, result, error, options.save, show)
 

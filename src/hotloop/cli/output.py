@@ -65,9 +65,9 @@ def quiet(json_only: bool) -> contextlib.AbstractContextManager[object]:
     return contextlib.redirect_stdout(sys.stderr) if json_only else contextlib.nullcontext()
 
 
-def given(option: str, arguments: list[str]) -> bool:
-    """Whether an option was given, as `--option value` or `--option=value`."""
-    return any(argument.split("=")[0] == option for argument in arguments)
+def given(name: str, arguments: list[str]) -> bool:
+    """Whether an option was given, written with dashes or underscores, `=` or a space."""
+    return any(a.split("=")[0].replace("-", "_") == f"__{name}" for a in arguments)
 
 
 def split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:

@@ -11,11 +11,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from hotloop.built_in import DEFAULT_MODEL
-from hotloop.cli.files import check_place, write_table
 from hotloop.cli.finish import finish
 from hotloop.cli.options import target_in, with_plot_value, with_settings
 from hotloop.cli.output import consoles, parse, print_json, quiet
-from hotloop.cli.plots import check_plot, say_written, write_plot
+from hotloop.cli.plots import check_outputs, write_outputs
 from hotloop.errors import SettingError, expect_positive
 from hotloop.loop.run import Run
 from hotloop.report.simulate import print_simulate, print_stats, simulated
@@ -82,9 +81,7 @@ def run(arguments: list[str]) -> int:
     kind = with_settings(Options, {"model_settings": target.spec.settings})
     options = parse(kind, arguments, "simulate")
     console, errors = consoles(options.json)
-    check_place("--out", options.out, (".csv", ".parquet"))
-    check_place("--save", options.save)
-    check_plot(options.plot)
+    check_outputs(options)
     expect_positive("--batch", options.batch)
     expect_positive("--replicates", options.replicates)
     if options.ray and importlib.util.find_spec("ray") is None:
@@ -99,11 +96,7 @@ def run(arguments: list[str]) -> int:
             print_simulate(console, found, result, charts=options.plot is not None)
         if options.stats:
             print_stats(console, found)
-        if options.plot is not None:
-            say_written(errors, write_plot(options.plot, result, found.by_step))
-        if options.out is not None:
-            write_table(table_of(result), options.out, "--out")
-            say_written(errors, options.out)
+        write_outputs(errors, options, result, found.by_step, lambda: table_of(result))
 
     return finish(errors, result, error, options.save, show)
 
