@@ -104,8 +104,8 @@ def instructions_of(act):
 
 
 def test_agents_are_checked_by_the_column_and_not_one_by_one():
-    def check(size):
-        ages, edges = np.zeros(size, np.uint8), np.zeros((size, 2), np.int32)
-        return instructions_of(lambda: PopulationData("many", {"age": ages}, edges))
-
-    assert 100 < check(1_000_000) == check(1_000)
+    size = 1_000_000
+    ages, edges = np.zeros(size, np.uint8), np.zeros((size, 2), np.int32)
+    count = instructions_of(lambda: PopulationData("many", {"age": ages}, edges))
+    # Not an exact number: the garbage collector may run somebody's finalizer in between.
+    assert 100 < count < size / 10
