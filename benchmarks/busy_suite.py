@@ -48,7 +48,7 @@ def run_tests(places: list[str]) -> dict[str, Any]:
     """Run pytest once beside the spinners; returns its counts and the tests that failed."""
     begin = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup", "-rf", *places],
+        [sys.executable, "-m", "pytest", "-n", "3", "--dist", "loadgroup", "-rf", *places],
         cwd=ROOT,
         capture_output=True,
         text=True,
