@@ -43,10 +43,10 @@ check: $(READY)
 
 # Three at once on two cores: a fifth of the tests' time is waiting, for processes and for Ray.
 test: check
-	@$(BIN)/pytest -n 3 --dist loadgroup
+	@$(BIN)/pytest -n 3 --dist loadfile
 
 test-all: check
-	@HOTLOOP_TEST_ALL=1 $(BIN)/pytest -n 2 --dist loadgroup -m ''
+	@HOTLOOP_TEST_ALL=1 $(BIN)/pytest -n 2 --dist loadfile -m ''
 
 clean:
 	rm -rf .venv .hotloop report.html

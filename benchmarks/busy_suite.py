@@ -48,7 +48,7 @@ def run_tests(places: list[str]) -> dict[str, Any]:
     """Run pytest once beside the spinners; returns its counts and the tests that failed."""
     begin = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-n", "3", "--dist", "loadgroup", "-rf", *places],
+        [sys.executable, "-m", "pytest", "-n", "3", "--dist", "loadfile", "-rf", *places],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -57,8 +57,7 @@ def run_tests(places: list[str]) -> dict[str, Any]:
     counts = {
         word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|error)", last)
     }
-    # Behind the @ stands the group of tests that ran in one worker.
-    found = re.findall(r"^(?:FAILED|ERROR) ([^\s@]+)\S*(?: - (.*))?", done.stdout, flags=re.M)
+    found = re.findall(r"^(?:FAILED|ERROR) (\S+)(?: - (.*))?", done.stdout, flags=re.M)
     failed = [f"{name}: {why}" if why else name for name, why in found]
     return {
         "passed": counts.get("passed", 0),

@@ -6,16 +6,29 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hotloop.envs import make_vec
     from hotloop.loop import Loop, Stage, iterations, stage, state
-    from hotloop.results import BenchmarkResult, SimplifyResult, run_benchmark, run_simplify
+    from hotloop.results import (
+        BenchmarkResult,
+        CompareResult,
+        GateResult,
+        SimplifyResult,
+        run_benchmark,
+        run_compare,
+        run_gate,
+        run_simplify,
+    )
 
 __all__ = [
     "BenchmarkResult",
+    "CompareResult",
+    "GateResult",
     "Loop",
     "SimplifyResult",
     "Stage",
     "iterations",
     "make_vec",
     "run_benchmark",
+    "run_compare",
+    "run_gate",
     "run_simplify",
     "stage",
     "state",
@@ -25,7 +38,16 @@ __all__ = [
 _HOMES = {
     "hotloop.loop": ("Loop", "Stage", "iterations", "stage", "state"),
     "hotloop.envs": ("make_vec",),
-    "hotloop.results": ("BenchmarkResult", "SimplifyResult", "run_benchmark", "run_simplify"),
+    "hotloop.results": (
+        "BenchmarkResult",
+        "CompareResult",
+        "GateResult",
+        "SimplifyResult",
+        "run_benchmark",
+        "run_compare",
+        "run_gate",
+        "run_simplify",
+    ),
 }
 
 

@@ -47,6 +47,14 @@ class RunError(HotloopError):
     """A run file that cannot be read or written."""
 
 
+class JournalError(HotloopError):
+    """A journal that cannot be read or written."""
+
+
+class SideError(HotloopError):
+    """One side of a comparison that crashed, ended early, or counts in another unit."""
+
+
 class RefusedError(HotloopError):
     """A measurement that does not support a verdict; the message says what would."""
 
@@ -110,6 +118,22 @@ def expect_whole(name: str, value: object, least: int, most: int | None = None) 
         return
     limits = f"of {least} or more" if most is None else f"from {least} to {most}"
     raise SettingError(f"{name}: expected a whole number {limits}, got {value!r}")
+
+
+def parsed_share(name: str, text: str) -> float:
+    """Read a setting that is a share: "3%" and "0.03" are the same.
+
+    Raises: SettingError for what is neither, and for 0 or less. A share of 1 or more must be
+    written with its sign: who writes 3 means 3%.
+    """
+    percent = text.strip().endswith("%")
+    try:
+        number = float(text.strip().removesuffix("%")) / (100 if percent else 1)
+    except ValueError:
+        number = 0.0
+    if 0 < number < (float("inf") if percent else 1):
+        return number
+    raise SettingError(f"{name}: expected a share above 0, such as 3% or 0.03, got {text!r}")
 
 
 def most_like(name: str, options: Iterable[str], cutoff: float = 0.6) -> str | None:

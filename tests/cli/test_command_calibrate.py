@@ -134,7 +134,8 @@ def test_an_interrupted_fit_says_how_far_it_came(
     out = capsys.readouterr().out
     assert "in 3 iterations" in out
     assert "the fit was interrupted: no intervals, no curves" in out
-    assert sorted(path.name for path in Path.cwd().iterdir()) == ["cases.csv", "f.run"]
+    assert sorted(path.name for path in Path.cwd().iterdir()) == [".hotloop", "cases.csv", "f.run"]
+    assert [path.name for path in Path(".hotloop").iterdir()] == ["journal.db"]
     assert not load(Path("f.run")).complete
     assert report(["f.run"]) == 0
 

@@ -47,7 +47,7 @@ def test_a_run_is_saved_where_asked_and_nowhere_else(
     assert run.complete
     assert run.verb == "benchmark"
     assert len(run.arrays["duration_ns"]) > 2
-    assert not (shared_project / ".hotloop").exists()
+    assert [path.name for path in (shared_project / ".hotloop").iterdir()] == ["journal.db"]
     assert [path.name for path in (shared_project / "kept").iterdir()] == ["here.run"]
 
 

@@ -1,5 +1,6 @@
 """A new kind of run: one definition and one line of the table are all that a report needs."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from hotloop.cli.finish import finish
 from hotloop.cli.output import show_run
 from hotloop.errors import RunError
 from hotloop.loop.run import Run
+from hotloop.repeat.entries import Metric
+from hotloop.repeat.journal import Journal
 from hotloop.report.format import Format
 from hotloop.report.html import render
 from hotloop.report.kind import Comparison, Kind, PageContext
@@ -65,12 +68,14 @@ THROW = Kind[Heights](
     json=lambda heights, run: {"unit": run.facts["unit"], "heights": heights},
     has_samples=lambda run: run.arrays["height"].size > 0,
     comparison=Comparison(print_highest, highest_view),
+    metrics=lambda heights, run: {"highest": Metric(max(heights), unit=run.facts["unit"])},
 )
 
 
 @pytest.fixture(autouse=True)
-def table(monkeypatch: pytest.MonkeyPatch) -> None:
+def table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(KINDS, "throw", THROW)
+    monkeypatch.chdir(tmp_path)  # where its runs are noted
 
 
 @pytest.fixture
@@ -79,6 +84,23 @@ def saved(tmp_path: Path) -> Path:
     run = throw_run(1.0, 2.5)
     assert finish(Console(stderr=True), run, None, path, lambda: None) == 0
     return path
+
+
+def test_it_is_noted_with_the_metrics_that_it_names(saved: Path) -> None:
+    (entry,) = Journal().contents().runs
+    assert (entry.verb, entry.target, entry.file) == ("throw", "ball", str(saved))
+    assert entry.metrics == {"highest": Metric(2.5, unit="m")}
+
+
+def test_a_kind_that_names_no_metrics_is_noted_without(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    names = [each.name for each in dataclasses.fields(Kind) if each.name != "metrics"]
+    plain = Kind[Heights](**{name: getattr(THROW, name) for name in names})
+    monkeypatch.setitem(KINDS, "throw", plain)
+    run = throw_run(1.0)
+    assert finish(Console(stderr=True), run, None, tmp_path / "a.run", lambda: None) == 0
+    assert [entry.metrics for entry in Journal().contents().runs] == [{}]
 
 
 def test_it_is_opened_and_printed(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:

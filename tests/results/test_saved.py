@@ -19,6 +19,7 @@ from hotloop.loop import run as run_files
 from hotloop.loop.run import Run, load
 from hotloop.report.kinds import KINDS
 from hotloop.results.saved import open_run
+from support.comparisons import about, record_of
 
 # Values that an editor or a fault may put in place of any other.
 ODD: list[Any] = [None, "", "word", -1, 0, 1, 1e300, -0.5, float("nan"), float("inf"), [], {}, True]
@@ -129,10 +130,23 @@ def swept() -> Run:
     )
 
 
+def compared(verb: str, settings: dict[str, float]) -> Run:
+    record = record_of(about(0.1, 0.05, 5))
+    return Run(
+        verb=verb,
+        target="a.py:make / b.py:make",
+        settings={"budget": 120.0, "seed": 0} | settings,
+        facts=record.facts() | {"sides": ["a.py:make", "b.py:make"]},
+        arrays=record.arrays(),
+    )
+
+
 MAKERS: dict[str, Callable[[], Run]] = {
     "benchmark": lambda: hotloop.run_benchmark(loop(), seconds=0.5).run,
     "simplify": lambda: hotloop.run_simplify(loop(), budget=1.5).run,
     "backends": swept,
+    "compare": lambda: compared("compare", {"margin": 0.03}),
+    "gate": lambda: compared("gate", {"worse": 0.03}),
     "train": trained,
     "simulate": simulated,
     "calibrate": calibrated,

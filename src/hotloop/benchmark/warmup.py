@@ -24,8 +24,13 @@ class WarmUp:
     ns_per_iteration: float = 0.0
 
 
-def warm_up(now_ns: Callable[[], int], limit_s: float) -> Measurement[WarmUp]:
-    """Run until stable, for `limit_s` at most but never less than two iterations."""
+def warm_up(
+    now_ns: Callable[[], int], limit_s: float, window_s: float = WINDOW_S
+) -> Measurement[WarmUp]:
+    """Run until stable, for `limit_s` at most but never less than two iterations.
+
+    window_s: the length of the windows that must agree.
+    """
     begin = now_ns()
     first = yield Request(Arm("first", rest=REAL), iterations=1, phase="first iteration")
     found = WarmUp(first_iteration_s=sum(first.duration_ns) * 1e-9)
@@ -33,7 +38,7 @@ def warm_up(now_ns: Callable[[], int], limit_s: float) -> Measurement[WarmUp]:
     last: float | None = None
     agreeing = 0
     while not found.stable:
-        window = yield Request(arm, seconds=WINDOW_S, phase="warm-up")
+        window = yield Request(arm, seconds=window_s, phase="warm-up")
         found.iterations += len(window.duration_ns)
         found.ns_per_iteration = float(np.median(window.duration_ns))
         agreeing = agreeing + 1 if last and abs(found.ns_per_iteration / last - 1) < STABLE else 0

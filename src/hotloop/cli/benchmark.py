@@ -63,7 +63,7 @@ def run(arguments: list[str]) -> int:
         else:
             result.print_to(console)
 
-    return finish(errors, result.run, ending.error, options.save, show)
+    return finish(errors, result.run, ending.error, options.save, show, found=lambda: result.found)
 
 
 def _backends(options: Options, backends: str, own: list[str], passed_on: list[str]) -> int:

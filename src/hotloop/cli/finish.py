@@ -1,14 +1,22 @@
-"""The end of a verb that measured: the report, the saved run, then the error that cut it short."""
+"""The end of a verb that measured: the report, the saved run, its line in the journal, the error.
 
-from collections.abc import Callable
+What was measured is kept three times over: as text, as a file and in the journal. Where one of them
+fails, the others are done all the same, and what failed is said.
+"""
+
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from hotloop.cli.output import say_saved
-from hotloop.errors import RunError
+from hotloop.errors import HotloopError, JournalError, RunError
 from hotloop.loop.run import Run
+from hotloop.repeat.entries import TryEntry
+from hotloop.repeat.journal import Journal
 from hotloop.report.kinds import kind_of
+from hotloop.results.noted import run_entry
 
 
 def finish(
@@ -17,28 +25,62 @@ def finish(
     error: BaseException | None,
     save: Path | None,
     show: Callable[[], None],
+    *,
+    found: Callable[[], Any] | None = None,
+    tried: TryEntry | None = None,
 ) -> int:
-    """Show the report, save the run, then raise the error that cut it short, if there is one.
+    """Show the report, save and note the run, then raise the error that cut it short, if any.
 
-    Without any samples, such a run is neither shown nor saved.
+    found: returns the summary of the run, where it was computed already. tried: noted with the
+    run. Without any samples, a run with an error is neither shown nor saved nor noted.
     """
     if error is not None and not kind_of(run).has_samples(run):
         raise error
-    problem: BaseException | None = None
+    problems: list[BaseException] = []
     try:
         show()
     except (Exception, SystemExit) as unreadable:
-        problem = unreadable
+        problems.append(unreadable)
+    problems += keep(errors, run, save, found, tried)
+    return end(errors, error, problems)
+
+
+def keep(
+    errors: Console,
+    run: Run,
+    save: Path | None,
+    found: Callable[[], Any] | None = None,
+    tried: TryEntry | None = None,
+) -> list[BaseException]:
+    """Save a run and note it, also where it could not be saved; returns what went wrong."""
+    problems: list[BaseException] = []
+    path, metrics = None, {}
     try:
         path = run.save(save)
     except RunError as unsaved:
-        if error is not None:
-            errors.print(f"hotloop: {unsaved}", markup=False, highlight=False, soft_wrap=True)
-        problem = unsaved
+        problems.append(unsaved)
     else:
         say_saved(errors, path, run.complete)
-    if error is not None:
-        raise error
-    if problem is not None:
-        raise problem
+    kind = kind_of(run)
+    try:
+        metrics = dict(kind.metrics(found() if found else kind.summarize(run), run))
+    except Exception as unreadable:
+        problems.append(unreadable)
+    try:
+        Journal().add(run_entry(run, metrics, path), tried)
+    except JournalError as unnoted:
+        problems.append(unnoted)
+    return problems
+
+
+def end(errors: Console, error: BaseException | None, problems: Sequence[BaseException]) -> int:
+    """End a verb: raise its error, or else the first problem, and print the others."""
+    raised = error or next(iter(problems), None)
+    said = {str(raised)}
+    for problem in problems:
+        if isinstance(problem, HotloopError) and str(problem) not in said:
+            errors.print(f"hotloop: {problem}", markup=False, highlight=False, soft_wrap=True)
+            said.add(str(problem))
+    if raised is not None:
+        raise raised
     return 0

@@ -7,6 +7,9 @@ import sys
 VERBS = {
     "benchmark": "how fast is it, and where does the time go?",
     "simplify": "how fast could it be, and what holds it back?",
+    "compare": "which of two is faster: targets, settings, commits, commands?",
+    "gate": "is a version slower than its baseline? the exit code says so",
+    "repeat": "did it help, was it worth it, are we done? `repeat try` notes a change",
     "train": "train a learner of hotloop's own, such as ppo:CartPole-v1",
     "simulate": "what becomes of a model, and how far do its runs differ?",
     "calibrate": "which parameters of a model meet what was observed in each step?",
@@ -35,7 +38,10 @@ hotloop VERB --help shows a verb's options.
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a verb; returns the exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
+    """Run a verb; returns the exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+
+    Of a gate also 3, slower than its baseline, and 4, cannot say.
+    """
     own_process = arguments is None
     arguments = sys.argv[1:] if arguments is None else arguments
     verb = arguments[0] if arguments else "--help"

@@ -1,4 +1,4 @@
-"""The options of verbs whose target declares settings of its own."""
+"""Options that need more than a type: settings that a target declares, a plot's place, shares."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

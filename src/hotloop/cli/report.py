@@ -19,7 +19,8 @@ class Options:
     """Draw saved runs again: in the terminal, or as one page."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
-    """Run files, as saved under .hotloop/. Benchmarks of one target are compared with the first."""
+    """Run files, as saved under .hotloop/. Several benchmarks are compared with the
+    first, unpaired: `hotloop compare` measures in turns."""
     html: Path | None = None
     """Write one self-contained page of all the runs here, instead of printing them."""
     json: bool = False

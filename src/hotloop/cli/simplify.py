@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from hotloop.cli.finish import finish
-from hotloop.cli.output import consoles, parse, print_json, quiet, say_saved, split_arguments
+from hotloop.cli.finish import end, finish, keep
+from hotloop.cli.output import consoles, parse, print_json, quiet, split_arguments
 from hotloop.errors import RefusedError
 from hotloop.loop.control import process_control
 from hotloop.report.deepen import print_level
@@ -70,7 +71,7 @@ def run(arguments: list[str]) -> int:
         if result.verdict.refused is not None:
             refused.append(result.verdict.refused)
 
-    code = finish(errors, result.run, ending.error, options.save, show)
+    code = finish(errors, result.run, ending.error, options.save, show, found=lambda: result.found)
     if refused:
         raise RefusedError(f"no verdict: {refused[0]}")
     return code
@@ -98,6 +99,7 @@ def _look_inside(
     measured = [level for level in deepening.levels if level.record and level.verdict]
     if options.json:
         print_json([level.verdict for level in measured])
+    problems: list[BaseException] = []
     for number, level in enumerate(measured):
         assert level.record is not None
         assert level.verdict is not None
@@ -108,7 +110,5 @@ def _look_inside(
         place = options.save
         if place is not None and number:
             place = place.with_stem(f"{place.stem}-{number + 1}")
-        say_saved(errors, result.save(place), result.complete)
-    if outcome.error is not None:
-        raise outcome.error
-    return 0
+        problems += keep(errors, result, place, partial(tuple, (level.verdict, level.record)))
+    return end(errors, outcome.error, problems)

@@ -25,7 +25,7 @@ from hotloop.errors import SettingError, TargetError, expect_whole
 from hotloop.learn.policy import ActorCritic
 from hotloop.learn.training import Point, Training, train_until_solved
 from hotloop.loop import Loop, stage
-from hotloop.loop.target import LoopFamily
+from hotloop.loop.target import LoopFamily, settings_of
 from hotloop.ops import gae
 from hotloop.rollout import StepCollector
 from hotloop.rollout.env_metadata import autoreset_mode, in_process
@@ -296,7 +296,9 @@ def loop(settings: PPOSettings) -> Loop:
     )
 
 
-PPO_LOOPS = LoopFamily(lambda env_id: loop(PPOSettings(env_id=env_id)))
+PPO_LOOPS = LoopFamily(
+    lambda env_id, settings: loop(settings_of(PPOSettings, {**settings, "env_id": env_id}))
+)
 """`ppo:ENV_ID` as a target."""
 
 

@@ -68,6 +68,7 @@ class Block:
     stolen_ns: int = 0  # the main thread was ready to run, and another one had its core
     wall_ns: int = 0
     switches: int = 0  # involuntary context switches of this process
+    waits: int = 0  # voluntary context switches of the main thread: it had to wait for something
     pressure_us: int = 0  # time in which some task of the machine waited for a core
     delayed_ns: dict[str, int] = field(default_factory=dict)
 
@@ -233,6 +234,7 @@ class Conductor:
             for name, known in self.control.stages.items()
         }
         block.switches = -resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+        block.waits = -_waits()
         block.pressure_us = -self._pressure.read_us()
         block.stolen_ns = -self._queued.read_ns()
         block.process_cpu_ns = -self.control.clock.process_cpu_ns()
@@ -253,6 +255,7 @@ class Conductor:
             self.control.gpu.synchronize()
             block.duration_ns[-1] += self._now() - before
         block.switches += resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+        block.waits += _waits()
         block.pressure_us += self._pressure.read_us()
         for name, known in self.control.stages.items():
             block.delayed_ns[name] = (
@@ -310,6 +313,12 @@ def ended_early(name: str, iterations: int) -> LoopError:
         f"{name} ended after {iterations} iterations, before the measurement had what it needs; "
         "let it run longer, or ask for less with --seconds or --budget"
     )
+
+
+def _waits() -> int:
+    """Voluntary context switches of the calling thread; of its process where only that is known."""
+    who = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
+    return resource.getrusage(who).ru_nvcsw
 
 
 class _Gauge:

@@ -13,6 +13,7 @@ from hotloop.benchmark.backends import BackendRow, BackendTable, compare_backend
 from hotloop.loop.figures import Interval, Unknown
 from hotloop.loop.host import describe
 from hotloop.loop.run import Run
+from hotloop.repeat.entries import RATE, SECONDS, Metric, known
 from hotloop.report.charts.backends import Mark, Series, backends_chart
 from hotloop.report.charts.svg import COLOURS, NARROW, WIDE
 from hotloop.report.console import headed_table, marked, print_warnings
@@ -276,6 +277,12 @@ def _table_view(table: BackendTable) -> TableView:
     )
 
 
+def _metrics(table: BackendTable, _run: Run) -> dict[str, Metric]:
+    found = {f"{RATE}: {_row_name(row)}": (row.sps, "env steps/s") for row in table.rows}
+    measured_s = table.rounds * len(table.rows) * table.round_s
+    return known({**found, SECONDS: (measured_s, "s")})
+
+
 BACKENDS = Kind[BackendTable](
     format=_FORMAT,
     summarize=compare_backends,
@@ -283,4 +290,5 @@ BACKENDS = Kind[BackendTable](
     section=_section,
     json=lambda table, _run: table,
     has_samples=lambda run: bool(np.isfinite(run.arrays["sps"]).any()),
+    metrics=_metrics,
 )

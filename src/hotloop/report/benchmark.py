@@ -13,6 +13,7 @@ from hotloop.benchmark.summary import StageTime, Summary, summarize
 from hotloop.loop.figures import Figure, Interval, Unknown
 from hotloop.loop.host import describe
 from hotloop.loop.run import Run
+from hotloop.repeat.entries import RATE, SECONDS, Metric, known
 from hotloop.report.benchmark_figures import benchmark_figures, bytes_unknown
 from hotloop.report.console import headed_table, plain_table, print_warnings
 from hotloop.report.format import MEASURED_LOOP, PEAKS, WARM_UP, WORK, Count, Format, Positive
@@ -215,6 +216,11 @@ def _figure_view(summary: Summary, run: Run) -> TableView:
 
 # --- several benchmarks -------------------------------------------------------------------------
 
+GLANCE = (
+    "An unpaired glance: the runs were taken at different times, and what the machine did "
+    "meanwhile is in the difference. `hotloop compare` measures two versions in turns."
+)
+
 
 @dataclass(frozen=True)
 class _Compared:
@@ -239,6 +245,7 @@ def print_compared(console: Console, benchmarks: Sequence[tuple[Run, Summary]]) 
             "the first" if row.against is None else figure(row.against, factor),
         )
     console.print(table)
+    console.print(f"[dim]{escape(GLANCE)}[/]", highlight=False)
 
 
 def _compared_view(benchmarks: Sequence[tuple[Run, Summary]]) -> TableView:
@@ -250,7 +257,9 @@ def _compared_view(benchmarks: Sequence[tuple[Run, Summary]]) -> TableView:
         ]
         for row in _compared(benchmarks)
     ]
-    return TableView("Benchmarks compared", ["run", "rate", "against the first"], rows, [])
+    return TableView(
+        "Benchmarks compared", ["run", "rate", "against the first"], rows, [], [GLANCE]
+    )
 
 
 def _compared(benchmarks: Sequence[tuple[Run, Summary]]) -> list[_Compared]:
@@ -277,6 +286,19 @@ def _against(first: Summary, other: Summary) -> Interval | Unknown:
     return Interval(now.value / then.value, now.low / then.high, now.high / then.low)
 
 
+def _metrics(summary: Summary, _run: Run) -> dict[str, Metric]:
+    return known(
+        {
+            RATE: (summary.units_per_s, f"{summary.unit}/s"),
+            "cost of a million": (summary.cost_per_million, ""),
+            "first batch": (summary.first_batch_s, "s"),
+            "cores in use": (summary.cpu_cores, ""),
+            "peak memory": (summary.memory_bytes, "bytes"),
+            SECONDS: (summary.wall_s, "s"),
+        }
+    )
+
+
 BENCHMARK = Kind[Summary](
     format=_FORMAT,
     summarize=summarize,
@@ -285,4 +307,5 @@ BENCHMARK = Kind[Summary](
     json=lambda summary, _run: summary,
     has_samples=lambda run: len(run.arrays["duration_ns"]) > 0,
     comparison=Comparison(print_compared, _compared_view),
+    metrics=_metrics,
 )

@@ -13,6 +13,7 @@ from rich.table import Table
 from hotloop.loop.figures import Interval
 from hotloop.loop.host import describe
 from hotloop.loop.run import Run
+from hotloop.repeat.entries import SECONDS, Metric, known
 from hotloop.report import curves
 from hotloop.report.console import print_answer, print_warnings
 from hotloop.report.curves import (
@@ -311,6 +312,11 @@ def _parameter_view(found: Fitted) -> TableView:
     )
 
 
+def _metrics(found: Fitted, _run: Run) -> dict[str, Metric]:
+    loss = {"loss": (found.loss[-1], "")} if found.loss else {}
+    return known({SECONDS: (found.seconds, "s"), **loss})
+
+
 CALIBRATE = Kind[Fitted](
     format=_FORMAT,
     summarize=fitted,
@@ -318,4 +324,5 @@ CALIBRATE = Kind[Fitted](
     section=_section,
     json=lambda found, _run: found,
     has_samples=lambda run: len(run.arrays["loss"]) > 0,
+    metrics=_metrics,
 )

@@ -6,7 +6,7 @@ stage, and how it is written. The page loads nothing and is the same, byte for b
 drawn again from the same runs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from hotloop.loop.host import describe
 from hotloop.loop.run import Run
 from hotloop.report.kind import PageContext
 from hotloop.report.kinds import KINDS, kind_of
-from hotloop.report.section import TableView
+from hotloop.report.section import Section, TableView
 
 
 def write_html(runs: Sequence[Run], path: Path) -> Path:
@@ -46,6 +46,25 @@ def render(runs: Sequence[Run]) -> str:
     ordered = sorted(runs, key=lambda run: order.index(run.verb))
     found = [(run, kinds[run.verb].summarize(run)) for run in ordered]
     colours = _colours(ordered)
+    return page(
+        [
+            kinds[run.verb].section(PageContext(f"r{k}", ordered, colours), summary, run)
+            for k, (run, summary) in enumerate(found)
+        ],
+        title=", ".join(dict.fromkeys(run.target for run in ordered)),
+        hosts=[run.host for run in ordered],
+        comparisons=_comparisons(found),
+    )
+
+
+def page(
+    sections: Sequence[Section],
+    *,
+    title: str,
+    hosts: Sequence[Mapping[str, Any]],
+    comparisons: Sequence[TableView] = (),
+) -> str:
+    """Lay sections out as a page. hosts: the facts of the machines that it is about."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -54,14 +73,11 @@ def render(runs: Sequence[Run]) -> str:
         lstrip_blocks=True,
     )
     return environment.get_template("report.html.jinja").render(
-        title=", ".join(dict.fromkeys(run.target for run in ordered)),
-        machines=list(dict.fromkeys(describe(run.host) for run in ordered)),
-        many=len({run.target for run in ordered}) > 1,
-        sections=[
-            kinds[run.verb].section(PageContext(f"r{k}", ordered, colours), summary, run)
-            for k, (run, summary) in enumerate(found)
-        ],
-        comparisons=_comparisons(found),
+        title=title,
+        machines=list(dict.fromkeys(describe(dict(host)) for host in hosts)),
+        many=len({section.run.target for section in sections}) > 1,
+        sections=sections,
+        comparisons=comparisons,
     )
 
 

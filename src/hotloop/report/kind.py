@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from rich.console import Console
 
 from hotloop.loop.run import Run
+from hotloop.repeat.entries import Metric
 from hotloop.report.format import Format
 from hotloop.report.section import Section, TableView
 
@@ -44,7 +45,8 @@ class Kind(Generic[S]):
 
     format: what a saved run must hold. summarize: computes what the other functions show. print:
     the report in the terminal. section: the report's part of the page. json: what `--json` prints.
-    has_samples: whether an interrupted run measured anything that is worth a report.
+    has_samples: whether an interrupted run measured anything that is worth a report. metrics: what
+    the journal notes of a run, by name.
     """
 
     format: Format
@@ -54,3 +56,4 @@ class Kind(Generic[S]):
     json: Callable[[S, Run], Any]
     has_samples: Callable[[Run], bool]
     comparison: Comparison[S] | None = None
+    metrics: Callable[[S, Run], Mapping[str, Metric]] = lambda _summary, _run: {}

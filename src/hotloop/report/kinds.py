@@ -7,6 +7,8 @@ from hotloop.loop.run import Run
 from hotloop.report.backends import BACKENDS
 from hotloop.report.benchmark import BENCHMARK
 from hotloop.report.calibrate import CALIBRATE
+from hotloop.report.compare import COMPARE
+from hotloop.report.gate import GATE
 from hotloop.report.kind import Kind
 from hotloop.report.simplify import SIMPLIFY
 from hotloop.report.simulate import SIMULATE
@@ -16,6 +18,8 @@ KINDS: dict[str, Kind[Any]] = {
     "simplify": SIMPLIFY,
     "benchmark": BENCHMARK,
     "backends": BACKENDS,
+    "compare": COMPARE,
+    "gate": GATE,
     "train": TRAIN,
     "simulate": SIMULATE,
     "calibrate": CALIBRATE,

@@ -42,6 +42,7 @@ from hotloop.report.section import (
     sentence_markup,
     stage_name,
 )
+from hotloop.report.simplify_metrics import simplify_metrics
 from hotloop.simplify.ceilings import Rung
 from hotloop.simplify.judge import judge_run
 from hotloop.simplify.rare_work import REST, WorkKind
@@ -376,4 +377,5 @@ SIMPLIFY = Kind[Judged](
     section=_section,
     json=lambda judged, _run: judged[0],
     has_samples=lambda run: len(run.arrays["ns"]) > 0,
+    metrics=lambda judged, run: simplify_metrics(judged[0], run),
 )

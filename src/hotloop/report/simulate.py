@@ -12,6 +12,7 @@ from rich.table import Table
 from hotloop.loop.figures import Interval
 from hotloop.loop.host import describe
 from hotloop.loop.run import Run
+from hotloop.repeat.entries import RATE, SECONDS, Metric, known
 from hotloop.report import curves
 from hotloop.report.console import print_answer, print_warnings
 from hotloop.report.curves import (
@@ -289,6 +290,11 @@ def _tiles(output: Output, found: Simulated) -> list[Tile]:
     return tiles
 
 
+def _metrics(found: Simulated, _run: Run) -> dict[str, Metric]:
+    rate = float(found.stats["agent_steps_per_s"])
+    return known({RATE: (rate, "agent steps/s"), SECONDS: (found.seconds, "s")})
+
+
 SIMULATE = Kind[Simulated](
     format=_FORMAT,
     summarize=simulated,
@@ -296,4 +302,5 @@ SIMULATE = Kind[Simulated](
     section=_section,
     json=lambda found, _run: found,
     has_samples=lambda run: all(run.arrays[output.name].size for output in outputs_of(run)),
+    metrics=_metrics,
 )

@@ -6,8 +6,10 @@ from markupsafe import Markup
 from rich.console import Console
 from rich.markup import escape
 
+from hotloop.loop.figures import Figure
 from hotloop.loop.host import describe
 from hotloop.loop.run import Run
+from hotloop.repeat.entries import SECONDS, Metric, known
 from hotloop.report.charts.learning import LearningCurve, learning_curve
 from hotloop.report.charts.svg import NARROW, WIDE
 from hotloop.report.console import print_warnings
@@ -135,6 +137,16 @@ def _json(_curve: LearningCurve, run: Run) -> dict[str, Any]:
     return run.facts | {name: array.tolist() for name, array in run.arrays.items()}
 
 
+def _metrics(curve: LearningCurve, run: Run) -> dict[str, Metric]:
+    found: dict[str, tuple[Figure, str]] = {}
+    if curve.solved:
+        found["steps to solve"] = (float(run.facts["steps_to_solve"]), curve.unit)
+        found["seconds to solve"] = (float(run.facts["seconds_to_solve"]), "s")
+    if curve.seconds:
+        found[SECONDS] = (curve.seconds[-1], "s")
+    return known(found)
+
+
 TRAIN = Kind[LearningCurve](
     format=_FORMAT,
     summarize=_curve,
@@ -142,4 +154,5 @@ TRAIN = Kind[LearningCurve](
     section=_section,
     json=_json,
     has_samples=lambda _run: True,  # also an interrupted training has its settings and its time
+    metrics=_metrics,
 )

@@ -13,9 +13,10 @@ from hotloop.loop.control import process_control
 from hotloop.loop.loop import Loop
 from hotloop.loop.run import Run
 from hotloop.loop.script import StartLimits
+from hotloop.loop.target import settings_of
 from hotloop.report.benchmark import BENCHMARK
 from hotloop.results.mentions import mentions
-from hotloop.results.result import Ending, Result, View, settings_of
+from hotloop.results.result import Ending, Result, View
 from hotloop.results.session import run_target
 from hotloop.results.signature import takes_settings
 from hotloop.results.targets import search_path, target_name

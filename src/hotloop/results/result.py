@@ -4,7 +4,7 @@ import dataclasses
 import html
 import io
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Generic, TypeVar
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from hotloop.errors import SettingError, nearest
 from hotloop.loop.conduct import Observer
 from hotloop.loop.figures import Unknown
 from hotloop.loop.run import Run
@@ -120,18 +119,6 @@ class Ending(Generic[R]):
             self.error.result = self.result  # type: ignore[attr-defined]  # any exception takes it
             self.error.add_note("what had been measured is this exception's attribute `result`")
         raise self.error
-
-
-def settings_of(kind: type[Any], given: Mapping[str, Any]) -> Any:
-    """Make a settings dataclass from given values.
-
-    Raises: SettingError for an unknown name, with the nearest known one.
-    """
-    names = [field.name for field in dataclasses.fields(kind)]
-    for name in given:
-        if name not in names:
-            raise SettingError(f"there is no setting {name!r}{nearest(name, names)}")
-    return kind(**given)
 
 
 def plain(value: Any) -> Any:

@@ -4,7 +4,7 @@ import gc
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ def run_target(
     measure: Measure,
     *,
     arguments: Sequence[str] = (),
+    settings: Mapping[str, str] | None = None,
     observer: Observer | None = None,
     start_limits: Callable[[Path], StartLimits],
     whole_process: bool = False,
@@ -48,7 +49,8 @@ def run_target(
     """Resolve and run a target; an error is part of the outcome, so that what was measured stays.
 
     target: a loop, which stays open for its owner, or what the command line takes, which is
-    closed. arguments: of a script. start_limits: with a script without iterations, by its path.
+    closed. arguments: of a script. settings: of a target that takes some, as text.
+    start_limits: with a script without iterations, by its path.
     whole_process: count the time from the start of this process, not from this call.
     Raises: LoopError if this process is measuring already, or is a worker of a measurement.
     """
@@ -77,7 +79,7 @@ def run_target(
                 # A collector's pause grows with the objects alive: ours are not the loop's.
                 gc.collect()
                 gc.freeze()
-            run.target(target, arguments, start_limits)
+            run.target(target, arguments, settings or {}, start_limits)
             meters.read()
         run.outcome.meters = meters.samples()
         return run.outcome
@@ -110,6 +112,7 @@ class _Running:
         self,
         target: Loop | str,
         arguments: Sequence[str],
+        settings: Mapping[str, str],
         start_limits: Callable[[Path], StartLimits],
     ) -> None:
         """Run it; what it raises becomes the outcome's error."""
@@ -120,7 +123,7 @@ class _Running:
         # From the very first call, so that what is in flight can be counted.
         self._control.set(Arm("starting", rest=REAL))
         try:
-            made = resolve(target)
+            made = resolve(target, settings)
             if isinstance(made, Script):
                 self._script(made.path, arguments, start_limits(made.path))
             else:

@@ -5,9 +5,12 @@ What a target may name is declared by the module that holds it: a function that 
 comes with hotloop stand in a table, `hotloop.built_in`.
 """
 
+import ast
 import importlib
 import importlib.util
+import inspect
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from hotloop.built_in import BUILT_IN
 from hotloop.errors import SettingError, TargetError, did_you_mean, nearest
 from hotloop.loop.loop import Loop
-from hotloop.loop.target import LoopFamily
+from hotloop.loop.target import LoopFamily, settings_of
 
 if TYPE_CHECKING:
     from hotloop.sim.spec import ModelSpec
@@ -55,11 +58,19 @@ class ModelTarget:
         return self.population if option is None else option
 
 
-def resolve(target: Loop | str) -> Loop | Script:
+def resolve(target: Loop | str, settings: Mapping[str, str] | None = None) -> Loop | Script:
     """The loop or script that a target names; a loop is its own, and a model becomes one.
 
-    Raises: TargetError for what does not exist, cannot be imported, or gives no loop.
+    settings: arguments of the function, or settings of the learner or model, as text.
+    Raises: TargetError for what does not exist, cannot be imported, or gives no loop; SettingError
+    for a setting that is unknown.
     """
+    settings = settings or {}
+    if settings and (isinstance(target, Loop) or Path(target).suffix == ".py"):
+        raise SettingError(
+            f"{target_name(target)}: expected no settings, got {', '.join(settings)}: what is not "
+            "a function, a learner or a model takes none"
+        )
     if isinstance(target, Loop):
         return target
     if not isinstance(target, str):
@@ -77,9 +88,10 @@ def resolve(target: Loop | str) -> Loop | Script:
     if isinstance(found, LoopFamily):
         if not argument:
             raise TargetError(f"{target!r} is no target: expected a colon and more. {KINDS}")
-        return found.make(argument)
+        return found.make(argument, {name: _value(text) for name, text in settings.items()})
     if callable(found):
-        found = found()
+        found = _called(found, target, settings)
+        settings = {}
     if isinstance(found, Loop):
         if argument:
             raise TargetError(f"{target}: the function takes nothing; leave {':' + argument!r} out")
@@ -91,7 +103,7 @@ def resolve(target: Loop | str) -> Loop | Script:
             "`return hotloop.Loop(body=iterate, unit='env steps', state=[policy, env])`, or a "
             "hotloop.sim.Model"
         )
-    return _loop_of(ModelTarget(spec, argument or None), target)
+    return _loop_of(ModelTarget(spec, argument or None), target, settings)
 
 
 def resolve_model(target: str) -> ModelTarget:
@@ -175,11 +187,37 @@ def _spec(found: Any) -> "ModelSpec | None":
     return as_spec(found) if isinstance(found, Model | ModelSpec) else None
 
 
-def _loop_of(target: ModelTarget, name: str) -> Loop:
+def _called(function: Callable[..., Any], target: str, settings: Mapping[str, str]) -> Any:
+    """What a function returns for these arguments.
+
+    Raises: SettingError for one that it does not have.
+    """
+    if settings:
+        known = inspect.signature(function).parameters
+        takes_any = any(each.kind is each.VAR_KEYWORD for each in known.values())
+        for name in settings:
+            if name not in known and not takes_any:
+                raise SettingError(f"{target} has no argument {name!r}{nearest(name, known)}")
+    return function(**{name: _value(text) for name, text in settings.items()})
+
+
+def _value(text: str) -> Any:
+    """The value that a text stands for: a Python literal, true, false or none, else the text."""
+    plain = {"true": True, "false": False, "none": None}
+    if text.lower() in plain:
+        return plain[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def _loop_of(target: ModelTarget, name: str, settings: Mapping[str, str]) -> Loop:
     from hotloop.sim import Executor
     from hotloop.sim.loop import loop
 
-    model = target.spec.model()
+    chosen = {key: _value(text) for key, text in settings.items()}
+    model = target.spec.model(settings_of(target.spec.settings, chosen) if chosen else None)
     population = target.population or target.spec.population
     needs_one = model.loaded_population is not None
     if needs_one != (population is not None):

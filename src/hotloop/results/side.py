@@ -1,0 +1,184 @@
+"""One side of a comparison: a target that runs block by block, each when it is told to.
+
+`hotloop.repeat.side_process` starts such a process and speaks to it. While the other side runs,
+this one waits between two of its iterations and uses no processor.
+"""
+
+import importlib.util
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from hotloop.benchmark.warmup import warm_up
+from hotloop.loop.arm import OFF, REAL, Arm
+from hotloop.loop.conduct import Block, Measurement, Request
+from hotloop.loop.control import process_control
+from hotloop.loop.loop import Loop
+from hotloop.loop.script import StartLimits, current_session
+from hotloop.repeat.channel import Channel, Closed
+from hotloop.repeat.sides import TEST
+from hotloop.results.session import run_target
+
+# Frames of our own in a traceback say nothing about the user's loop.
+_PACKAGE = str(Path(__file__).parents[1])
+# Seconds until a script must have shown its first iteration.
+SLOW_START_S = 300.0
+# The windows that must agree until a side is warm: short, as it is started again and again.
+WINDOW_S = 0.1
+# A process that uses this much more processor time than its main thread has others that work.
+OTHER_THREADS = 1.02
+
+
+def run_side(channel: Channel) -> None:
+    """Take a target from the line, run it as ordered, and say at the end how it ended."""
+    try:
+        order = channel.receive()
+        run = _run_test if order["kind"] == TEST else _run_loop
+        channel.send(run(channel, order))
+    except Closed:
+        pass
+
+
+def _run_loop(channel: Channel, order: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a loop or a script; returns the last message."""
+    outcome = run_target(
+        order["target"],
+        _Obeying(channel, order["original"]).measure,
+        arguments=order["arguments"],
+        settings=order["settings"],
+        start_limits=_start_limits,
+    )
+    error = None if outcome.error is None else _described(outcome.error)
+    return {"ended": error, "why": outcome.facts.get("no_iterations")}
+
+
+def _run_test(channel: Channel, order: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a test; returns the last message."""
+    if importlib.util.find_spec("pytest") is None:
+        return _ended(f"a test needs pytest: {sys.executable} -m pip install pytest")
+    from hotloop.results.pytest_side import Call, run_test
+
+    def measure(call: Call) -> None:
+        loop = Loop(body=call.body, unit="calls", name=order["target"])
+        around = (call.prepare, call.finish) if call.is_surrounded else None
+        obeying = _Obeying(channel, order["original"], around)
+        outcome = run_target(loop, obeying.measure, start_limits=_start_limits)
+        if outcome.error is not None:
+            raise outcome.error
+
+    return _ended(run_test(order["target"], measure))
+
+
+def _ended(problem: str | None) -> dict[str, Any]:
+    if problem is None:
+        return {"ended": None}
+    return {"ended": {"type": "", "text": problem, "ours": True, "where": ""}}
+
+
+def _start_limits(_script: Path) -> StartLimits:
+    return StartLimits(
+        first_stage=SLOW_START_S, first_call=SLOW_START_S, first_iteration=SLOW_START_S
+    )
+
+
+class _Obeying:
+    """The measurement: it asks the loop for what it was ordered to.
+
+    original: the tree that no module may come from, if there is one. around: what to call before
+    and after each iteration, outside of its time.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        original: str | None,
+        around: tuple[Callable[[], None], Callable[[], None]] | None = None,
+    ) -> None:
+        self._channel, self._original = channel, original
+        self._around = around
+
+    def measure(self, loop: Loop) -> Measurement[None]:
+        session = current_session()
+        marked = session is None or session.mark == "hotloop.iterations"
+        # Where a stage marks the iterations, its calls must be seen; else nothing is timed.
+        arm = Arm("steady", rest=OFF if marked else REAL)
+        try:
+            foreign = [] if self._original is None else modules_in(Path(self._original))
+            self._channel.send({"unit": loop.unit, "foreign_modules": foreign})
+            while (order := self._channel.receive()) and not order.get("end"):
+                if "warm_up_s" in order:
+                    self._channel.send((yield from _warmed_up(order["warm_up_s"])))
+                else:
+                    self._channel.send((yield from self._block(arm, order)))
+        except Closed:
+            return
+
+    def _block(self, arm: Arm, order: Mapping[str, Any]) -> Measurement[dict[str, float]]:
+        count, drain = order["iterations"], order.get("drain", 0)
+        if self._around is None:
+            block = yield Request(arm, iterations=count, drain=drain, phase="steady state")
+            return _numbers(block)
+        before, after = self._around
+        total: Counter[str] = Counter()
+        for number in range(drain + count):
+            before()
+            block = yield Request(arm, iterations=1, phase="steady state")
+            after()
+            if number >= drain:
+                total.update(_numbers(block))
+        return dict(total)
+
+
+def modules_in(tree: Path) -> list[str]:
+    """The loaded modules that come from a working tree, other than packages installed there."""
+    found = []
+    for name, module in list(sys.modules.items()):
+        place = getattr(module, "__file__", None)
+        parts = Path(place).parts if isinstance(place, str) else ()
+        if parts[: len(tree.parts)] == tree.parts and "site-packages" not in parts:
+            found.append(name)
+    return sorted(found)
+
+
+def _warmed_up(limit_s: float) -> Measurement[dict[str, Any]]:
+    """Warm up; returns how long an iteration takes, and whether one thread does all of it."""
+    clock = process_control().clock
+    thread_ns, process_ns = clock.thread_cpu_ns(), clock.process_cpu_ns()
+    found = yield from warm_up(clock.now_ns, limit_s, WINDOW_S)
+    thread_ns, process_ns = clock.thread_cpu_ns() - thread_ns, clock.process_cpu_ns() - process_ns
+    alone = process_ns < OTHER_THREADS * thread_ns and not psutil.Process().children()
+    return {"iterations": found.iterations, "ns": found.ns_per_iteration, "one_thread": alone}
+
+
+def _numbers(block: Block) -> dict[str, float]:
+    return {
+        "iterations": len(block.duration_ns),
+        "units": sum(block.units),
+        "wall_ns": block.wall_ns,
+        "cpu_ns": block.cpu_ns,
+        "process_cpu_ns": block.process_cpu_ns,
+        "stolen_ns": block.stolen_ns,
+        "switches": block.switches,
+        "waits": block.waits,
+        "pressure_us": block.pressure_us,
+    }
+
+
+def _described(error: BaseException) -> Mapping[str, Any]:
+    """What a message needs of an error: its type, its text, and where in the user's code."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((_PACKAGE, "<frozen"))
+    ]
+    return {
+        "type": type(error).__name__,
+        "text": str(error),
+        "ours": type(error).__module__.startswith("hotloop."),
+        "where": "".join(traceback.format_list(frames)),
+    }
