@@ -183,6 +183,21 @@ def test_changes_that_a_commit_does_not_have_are_not_forgotten(
     assert "has changes that are not in main" in done.err
 
 
+def test_code_of_the_working_tree_is_not_taken_for_that_of_a_commit(
+    hotloop: Callable, repository: Path
+) -> None:
+    (repository / "version.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(repository)!r})\n"
+        "from amount import AMOUNT\nfrom sides import make as made\n"
+        "def make():\n    return made(AMOUNT)\n"
+    )
+    git(repository, "commit", "-qam", "three")
+    done = hotloop("compare", "version.py:make", "--before", "HEAD", cwd=repository)
+    assert done.code == FAILED
+    assert "A (version.py:make at HEAD) imports amount, sides from the working tree" in done.err
+    assert only_the_working_tree(repository)
+
+
 def test_no_repository_has_no_versions(hotloop: Callable, project: Path) -> None:
     done = hotloop("compare", "sides.py:make", "--before", "HEAD", cwd=project)
     assert done.code == WRONG_USAGE
