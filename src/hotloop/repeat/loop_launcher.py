@@ -27,7 +27,6 @@ MEASURED_S = 1.0  # in the first launches, at least
 WARM_UP_S = 3.0  # at most, in the first launch; the others do as many iterations
 WARM_UP_SHARE = 0.1  # of the budget, at most
 ALIKE = 3.0  # sides whose iterations take as long, or this many times longer, do as many a block
-FEWEST_ROUNDS = 4
 SHORT_S = 0.002  # an iteration; the caches that the other side has used matter only to such
 ROUNDS_ON_A_CORE = 8
 PLANNED_LAUNCHES = 10  # that should fit into the budget
@@ -76,7 +75,7 @@ class LoopLauncher:
                 else:
                     _together(processes, [{"iterations": n} for n in self._plan.warm_up])
                 turns = time.perf_counter()
-                while done < FEWEST_ROUNDS or time.perf_counter() < turns + self._turns_s:
+                while not done or time.perf_counter() < turns + self._turns_s:
                     if self._plan.one_thread and cores:
                         for process in processes:
                             process.pin(cores[done // ROUNDS_ON_A_CORE % len(cores)])
