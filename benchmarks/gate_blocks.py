@@ -2,10 +2,11 @@
 
     python benchmarks/gate_blocks.py --hours 2
 
-Each line of docs/benchmarks/gate_blocks.jsonl is one launch of two processes of the same loop: its
-blocks in order, [side, wall, processor time, stolen time, waits, iterations], times in µs, with
-what disturbed them. A call goes on with the loop and the neighbours that have the fewest launches;
-a broken-off one loses the launch it was at. `gate_errors.py` draws its experiments from this file.
+Each line of docs/benchmarks/gate_blocks.jsonl is one launch of two processes of the same loop, with
+what disturbed them. Its blocks are summed by tens: [side, own time, wall time, iterations], times
+in µs; own time is what `hotloop.repeat.estimate.own_ns` leaves of a block. A call goes on with the
+loop and the neighbours that have the fewest launches; a broken-off one loses the launch it was at.
+`gate_errors.py` draws its experiments from this file.
 """
 
 import argparse
@@ -13,16 +14,20 @@ import collections
 import time
 from pathlib import Path
 
+import numpy as np
+
 from gate_noise import BOUND_BY_PROCESSOR, NOISES, OTHERS, neighbours, side_text
 from hotloop.loop.host import host_facts
 from hotloop.repeat.command_launcher import CommandLauncher
+from hotloop.repeat.estimate import own_ns
 from hotloop.repeat.loop_launcher import LoopLauncher
 from hotloop.repeat.record import Record
 from hotloop.repeat.sides import parse_side
 from league.process import append, read
 
 RESULTS = Path(__file__).parents[1] / "docs/benchmarks/gate_blocks.jsonl"
-VERSION = "1"
+VERSION = "2"
+TOGETHER = 10
 IN_A_ROW = 10  # launches, before the next loop or neighbour
 
 
@@ -37,9 +42,6 @@ def record_launches(loop: str, noise: str, count: int, seed: int) -> None:
         for number in range(count):
             begin, first = time.perf_counter(), len(record.rows)
             launcher.launch(number, record, lambda: None)
-            columns = record.arrays()
-            names = ("side", "wall_ns", "cpu_ns", "stolen_ns", "waits", "iterations")
-            scale = (1, 1000, 1000, 1000, 1, 1)
             append(
                 RESULTS,
                 VERSION,
@@ -49,15 +51,24 @@ def record_launches(loop: str, noise: str, count: int, seed: int) -> None:
                     "row": seed,
                     "seconds": round(time.perf_counter() - begin, 2),
                     **machine,
-                    "blocks": [
-                        [
-                            round(columns[name][k] / by)
-                            for name, by in zip(names, scale, strict=True)
-                        ]
-                        for k in range(first, len(record.rows))
-                    ],
+                    "blocks": summed(record, first),
                 },
             )
+
+
+def summed(record: Record, first: int) -> list[list[int]]:
+    """The blocks from a row on, ten of a side in one."""
+    columns = {name: values[first:] for name, values in record.arrays().items()}
+    numbers = np.stack(
+        [own_ns(columns) / 1000, columns["wall_ns"] / 1000, columns["iterations"]], 1
+    )
+    found = []
+    for side in (0, 1):
+        of_side = numbers[columns["side"] == side]
+        for start in range(0, len(of_side), TOGETHER):
+            total = of_side[start : start + TOGETHER].sum(0)
+            found.append([side, *(round(each) for each in total)])
+    return found
 
 
 def main() -> None:

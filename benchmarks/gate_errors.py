@@ -41,8 +41,7 @@ def launches() -> dict[tuple[str, str], list[tuple[float, float]]]:
     """By loop and neighbours: the logarithm of one side's time over the other's, and seconds."""
     found = collections.defaultdict(list)
     for line in read(RESULTS):
-        side, wall, cpu, stolen, waits, iterations = np.array(line["blocks"], float).T
-        own = np.where(waits > 0, np.maximum(cpu, wall - stolen), cpu)
+        side, own, _, iterations = np.array(line["blocks"], float).T
         a, b = (own[side == k].sum() / iterations[side == k].sum() for k in (0, 1))
         ratio = float(np.log(b / a))
         found[line["loop"], line["noise"]].append((ratio, line["seconds"]))

@@ -138,13 +138,13 @@ def launches_of(record: Record) -> Launches:
     def total(values: np.ndarray) -> np.ndarray:
         return np.bincount(cell[whole], values[whole], 2 * count).reshape(count, 2)
 
-    own_ns = _own_ns(columns)
+    own = own_ns(columns)
     wall_ns = total(columns["wall_ns"])
     return Launches(
-        seconds=total(own_ns) * 1e-9,
+        seconds=total(own) * 1e-9,
         units=total(columns["units"]),
-        waiting=total(own_ns - columns["cpu_ns"]) / np.maximum(total(own_ns), 1.0),
-        stolen=float(1 - total(own_ns).sum() / max(wall_ns.sum(), 1.0)),
+        waiting=total(own - columns["cpu_ns"]) / np.maximum(total(own), 1.0),
+        stolen=float(1 - own[whole].sum() / max(wall_ns.sum(), 1.0)),
     )
 
 
@@ -154,7 +154,7 @@ def spreads(record: Record) -> tuple[float | None, float]:
     The first is None before the third launch; both without the outer fifths.
     """
     columns = record.arrays()
-    per_unit = _own_ns(columns) / columns["units"]
+    per_unit = own_ns(columns) / columns["units"]
     # The blocks of a round follow each other in the record, in the order in which they ran.
     pairs, sides = per_unit.reshape(-1, 2), columns["side"].reshape(-1, 2)
     ratio = np.log(pairs[:, 1] / pairs[:, 0]) * np.where(sides[:, 0] == 0, 1, -1)
@@ -168,7 +168,7 @@ def spreads(record: Record) -> tuple[float | None, float]:
     return max(0.0, error**2 * len(counts) - within * float((1 / counts).mean())), within
 
 
-def _own_ns(columns: Mapping[str, np.ndarray]) -> np.ndarray:
+def own_ns(columns: Mapping[str, np.ndarray]) -> np.ndarray:
     """The time of each block less what other programs took of it: (blocks,).
 
     A thread that never waited either ran or had lost its core: its processor time is its own time.
