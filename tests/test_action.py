@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from support.git import git
+
 ROOT = Path(__file__).parents[1]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 EXPRESSION = re.compile(r"\$\{\{\s*([\w.-]+)\s*\}\}")
@@ -63,14 +65,7 @@ class Runner:
             (self._programs / name).chmod(0o755)
 
     def git(self, *words: str, folder: Path | None = None) -> str:
-        author = ("-c", "user.name=Test", "-c", "user.email=test@example.org")
-        command = ["git", *author, "-c", "protocol.file.allow=always", *words]
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-        where = folder or self.repository
-        done = subprocess.run(
-            command, cwd=where, env=kept, check=True, capture_output=True, text=True
-        )
-        return done.stdout.strip()
+        return git(folder or self.repository, *words)
 
     def commit(self, turns: int) -> None:
         """Commit a program that does so much."""

@@ -2,9 +2,7 @@
 
 import contextlib
 import json
-import os
 import signal
-import subprocess
 import sys
 import uuid
 from collections.abc import Callable
@@ -13,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from support.git import git
 from support.wait import wait_until
 
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
@@ -98,19 +97,6 @@ def test_whole_commands_are_compared(hotloop: Callable, project: Path) -> None:
 
 
 # --- versions -------------------------------------------------------------------------------
-
-
-def git(folder: Path, *arguments: str) -> str:
-    names = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_CONFIG_GLOBAL": os.devnull}
-    names |= {"GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
-    done = subprocess.run(
-        ["git", "-C", str(folder), *arguments],
-        env=os.environ | names,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return done.stdout.strip()
 
 
 @pytest.fixture

@@ -1,36 +1,24 @@
 """A disk that is full: the report is printed, earlier runs stay, nothing half-written is left."""
 
-import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support.disks import on_disk
+
 BRIEFLY = ("--seconds", "0.5")
-# Two pages of memory as a disk, in a mount namespace that ends with the command.
-ON_A_TINY_DISK = """
-mkdir disk && mount -t tmpfs -o size=8k disk disk && echo earlier > disk/earlier.run || exit 99
-"$@"
-code=$?
-ls -A disk > left; cp disk/earlier.run kept
-exit $code
-"""
 
 
-def namespace() -> tuple[str, ...]:
-    """What starts a command on a tiny disk of its own; skips where that is not allowed."""
-    user = () if os.geteuid() == 0 else ("--map-root-user",)
-    start = ("unshare", "--mount", *user)
-    mount = "mount -t tmpfs -o size=8k probe /mnt"
-    if (
-        shutil.which("unshare") is None
-        or subprocess.run([*start, "sh", "-c", mount], capture_output=True).returncode
-    ):
-        pytest.skip("a file system cannot be mounted here")
-    return (*start, "sh", "-c", ON_A_TINY_DISK, "sh")
+def tiny_disk() -> tuple[str, ...]:
+    """What starts a command on a disk of two pages, which holds an earlier run."""
+    return on_disk(
+        size_kb=8,
+        between="echo earlier > disk/earlier.run || exit 99",
+        after="ls -A disk > left; cp disk/earlier.run kept",
+    )
 
 
 def check_unsaved(done: Any, report: str) -> None:
@@ -53,7 +41,7 @@ def check_unsaved(done: Any, report: str) -> None:
 def test_the_report_is_printed_and_an_earlier_run_stays(
     hotloop: Callable, project: Path, arguments: tuple[str, ...], report: str
 ) -> None:
-    done = hotloop(*arguments, "--save", "disk/earlier.run", cwd=project, before=namespace())
+    done = hotloop(*arguments, "--save", "disk/earlier.run", cwd=project, before=tiny_disk())
     if "no verdict" not in done.err:  # a restless machine is told that instead
         check_unsaved(done, report)
         assert "No space left" in done.messages[0]

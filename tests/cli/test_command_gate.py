@@ -7,7 +7,6 @@ twice as slow as the other or twice as fast, so that a busy machine cannot chang
 import contextlib
 import importlib.util
 import json
-import os
 import re
 import signal
 import socket
@@ -22,6 +21,7 @@ import pytest
 from hotloop.loop.run import load
 from hotloop.repeat.channel import Channel
 from hotloop.results.side import run_side
+from support.git import git
 from support.wait import wait_until
 
 PASSED, FAILED, WRONG_USAGE, BLOCKED, CANNOT_SAY, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -84,12 +84,6 @@ def test_skipped(benchmark): benchmark(spin, 3)
 def python(turns: int) -> str:
     """A command that does so much."""
     return f"{sys.executable} -S -c '{WORK.format(turns=turns)}'"
-
-
-def git(folder: Path, *words: str) -> None:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    author = ("-c", "user.name=Test", "-c", "user.email=test@example.org")
-    subprocess.run(["git", *author, *words], cwd=folder, env=kept, check=True, capture_output=True)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ import json
 import shlex
 import signal
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from hotloop.repeat.entries import GAIN, OVERLAP, RATE, Metric, RunEntry, gain_a
 from hotloop.repeat.journal import FORMAT, Contents, Journal
 from hotloop.report.kinds import kind_of
 from support.disks import on_disk
+from support.git import git
 
 TARGET = "steps.py:make"
 # The time of an iteration is nearly all in `load`.
@@ -54,14 +54,6 @@ if count == 8:
     pathlib.Path("measuring").touch()
     time.sleep(600)
 """
-
-
-def git(folder: Path, *words: str) -> str:
-    author = ("-c", "user.name=a", "-c", "user.email=a@example.com")
-    done = subprocess.run(
-        ["git", *author, *words], cwd=folder, check=True, capture_output=True, text=True
-    )
-    return done.stdout.strip()
 
 
 def journal_of(folder: Path) -> Journal:

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import json
-import os
 import subprocess
 import sys
 import tomllib
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hotloop.integrations import pytest_gate
+from support.git import git
 
 pytest_plugins = ["pytester"]
 
@@ -273,18 +273,12 @@ ADDED = "\n\ndef test_added(benchmark):\n    benchmark(spin)\n\n\ndef test_plain
 
 @pytest.mark.slow
 def test_a_repository_whose_code_has_become_slower(tmp_path: Path) -> None:
-    def git(*words: str) -> None:
-        author = ("-c", "user.name=Test", "-c", "user.email=test@example.org")
-        command = ["git", *author, *words]
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-        subprocess.run(command, cwd=tmp_path, env=kept, check=True, capture_output=True)
-
     (tmp_path / "pytest.ini").write_text(STRICT + "pythonpath = .\n")
     (tmp_path / "work.py").write_text(SPIN.format(turns=20_000))
     (tmp_path / "test_work.py").write_text(MEASURED)
-    git("init", "--quiet", "--initial-branch", "main")
-    git("add", ".")
-    git("commit", "--quiet", "-m", "fast")
+    git(tmp_path, "init", "--quiet", "--initial-branch", "main")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "--quiet", "-m", "fast")
     (tmp_path / "work.py").write_text(SPIN.format(turns=600_000))
     (tmp_path / "test_work.py").write_text(MEASURED + ADDED)
     words = ["-p", NAME, "--hotloop-gate=main", "--hotloop-gate-budget=300", "-rs"]

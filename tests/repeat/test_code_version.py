@@ -1,23 +1,15 @@
 """The version of the code: its commit, and a hash of what is not committed."""
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from hotloop.repeat.code_version import CodeVersion, code_version
+from support.git import git
 
-AUTHOR = ("-c", "user.name=a", "-c", "user.email=a@example.com")
 # Stands for git on the path, and counts how often it is called.
 COUNTING = '#!/bin/sh\necho call >> "{log}"\nexec "{git}" "$@"\n'
-
-
-def git(folder: Path, *words: str) -> str:
-    done = subprocess.run(
-        ["git", *AUTHOR, *words], cwd=folder, check=True, capture_output=True, text=True
-    )
-    return done.stdout.strip()
 
 
 @pytest.fixture

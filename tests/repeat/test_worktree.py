@@ -1,6 +1,5 @@
 """Other versions of the code: real repositories, worktrees and environments."""
 
-import os
 import subprocess
 import sys
 import zipfile
@@ -10,19 +9,7 @@ import pytest
 
 from hotloop.errors import SettingError
 from hotloop.repeat.worktree import Repository
-
-
-def git(folder: Path, *arguments: str) -> str:
-    names = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_CONFIG_GLOBAL": os.devnull}
-    names |= {"GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
-    done = subprocess.run(
-        ["git", "-C", str(folder), *arguments],
-        env=os.environ | names,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return done.stdout.strip()
+from support.git import git
 
 
 def wheel(folder: Path, version: str) -> str:
