@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from hotloop.errors import expect_positive
-from hotloop.loop.figures import Figure, Unknown
+from hotloop.loop.figures import Figure
 from hotloop.repeat.comparison import CompareSettings
 from hotloop.repeat.estimate import FEWEST_LAUNCHES, Look, Looks, launches_of, looks_of
 from hotloop.repeat.record import Record
-from hotloop.repeat.verdict import described
+from hotloop.repeat.verdict import Measured, measured, too_few
 
 BLOCK_ALPHA = 0.0025
 """The probability that a version is blocked that is as fast as its baseline."""
@@ -44,27 +44,16 @@ class GateSettings:
 
 
 @dataclass(frozen=True)
-class GateVerdict:
+class GateVerdict(Measured):
     """The new version (B) against its baseline (A).
 
     verdict: "blocked", "passed" or "cannot say". slowdown: the time of B for one unit over that of
-    A, less 1. worse: the slowdown that must not pass. rate_a, rate_b: units per second of quiet
-    machine. needed_s: about how long it takes to know, None if it is known. stolen: the share of
-    the wall time that other programs took. bound_by_processor: whether both sides compute all the
-    time.
+    A, less 1. worse: the slowdown that must not pass.
     """
 
     verdict: str
     slowdown: Figure
     worse: float
-    rate_a: Figure
-    rate_b: Figure
-    unit: str
-    launches: int
-    seconds: float
-    needed_s: float | None
-    stolen: float
-    bound_by_processor: bool
 
 
 def decision(look: Look, worse: float) -> str:
@@ -88,22 +77,11 @@ def looking(worse: float) -> Callable[[Record], bool]:
 def judge_gate(record: Record, worse: float) -> GateVerdict:
     """The verdict on what was measured."""
     look, found = _first_decided(looks_of(record, BLOCK_ALPHA, PASS_ALPHA), worse)
-    common = described(record, look, worse, found)
-    few = Unknown(
-        f"{common.launches} of the {FEWEST_LAUNCHES} launches that an interval needs were made"
-    )
     return GateVerdict(
         verdict=found,
-        slowdown=few if look is None else look.slowdown,
+        slowdown=too_few(record) if look is None else look.slowdown,
         worse=worse,
-        rate_a=common.rate_a,
-        rate_b=common.rate_b,
-        unit=common.unit,
-        launches=common.launches,
-        seconds=common.seconds,
-        needed_s=needed_s(record, look, worse) if found == CANNOT_SAY else None,
-        stolen=common.stolen,
-        bound_by_processor=common.bound_by_processor,
+        **measured(record, needed_s(record, look, worse) if found == CANNOT_SAY else None),
     )
 
 

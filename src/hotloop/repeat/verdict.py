@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,18 +16,14 @@ FASTER, SLOWER, SAME, CANNOT_SAY = "faster", "slower", "same", "cannot say"
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """B against A.
+class Measured:
+    """What a comparison and a gate have both measured.
 
-    verdict: "faster", "slower", "same" or "cannot say". ratio: the time of B for one unit over
-    that of A. rate_a, rate_b: units per second of quiet machine. needed_s: about how long it takes
-    to know, None if it is known. stolen: the share of the wall time that other programs took.
+    rate_a, rate_b: units per second of quiet machine. needed_s: about how long it takes to know,
+    None if it is known. stolen: the share of the wall time that other programs took.
     bound_by_processor: whether both sides compute all the time.
     """
 
-    verdict: str
-    ratio: Figure
-    margin: float
     rate_a: Figure
     rate_b: Figure
     unit: str
@@ -35,6 +32,19 @@ class Verdict:
     needed_s: float | None
     stolen: float
     bound_by_processor: bool
+
+
+@dataclass(frozen=True)
+class Verdict(Measured):
+    """B against A.
+
+    verdict: "faster", "slower", "same" or "cannot say". ratio: the time of B for one unit over
+    that of A.
+    """
+
+    verdict: str
+    ratio: Figure
+    margin: float
 
 
 def said(look: Look, margin: float) -> str:
@@ -53,35 +63,41 @@ def judge(record: Record, margin: float) -> Verdict:
     for look in looks_of(record, ALPHA / 2, ALPHA / 2):  # noqa: B007 - the last one counts
         pass
     found = CANNOT_SAY if look is None else said(look, margin)
-    return described(record, look, margin, found)
-
-
-def described(record: Record, look: Look | None, margin: float, verdict: str) -> Verdict:
-    """A verdict with its figures.
-
-    look: the last one, None if too few launches were made for one.
-    """
-    launches = launches_of(record)
-    count = len(launches.seconds)
-    rates = [_rate(launches.units[:, side], launches.seconds[:, side]) for side in (0, 1)]
-    few = Unknown(f"{count} of the {FEWEST_LAUNCHES} launches that an interval needs were made")
-    ratio: Figure = few
-    if look is not None:
-        gap = look.slowdown
-        ratio = Interval(1 + gap.value, 1 + gap.low, 1 + gap.high)
+    gap = too_few(record) if look is None else look.slowdown
     return Verdict(
-        verdict=verdict,
-        ratio=ratio,
+        verdict=found,
+        ratio=ratio_of(gap) if isinstance(gap, Interval) else gap,
         margin=margin,
-        rate_a=rates[0],
-        rate_b=rates[1],
-        unit=record.unit,
-        launches=count,
-        seconds=record.ended_s[-1] if count else 0.0,
-        needed_s=needed_s(record, look, margin) if verdict == CANNOT_SAY else None,
-        stolen=launches.stolen,
-        bound_by_processor=launches.bound_by_processor,
+        **measured(record, needed_s(record, look, margin) if found == CANNOT_SAY else None),
     )
+
+
+def ratio_of(slowdown: Interval) -> Interval:
+    """The time of B over that of A."""
+    return Interval(1 + slowdown.value, 1 + slowdown.low, 1 + slowdown.high)
+
+
+def too_few(record: Record) -> Unknown:
+    """The slowdown of a record with too few launches for an interval."""
+    return Unknown(
+        f"{len(record.ended_s)} of the {FEWEST_LAUNCHES} launches that an interval needs were made"
+    )
+
+
+def measured(record: Record, needed: float | None) -> dict[str, Any]:
+    """The fields of `Measured`. needed: the time that it takes to know, in seconds."""
+    launches = launches_of(record)
+    first, second = (_rate(launches.units[:, side], launches.seconds[:, side]) for side in (0, 1))
+    return {
+        "rate_a": first,
+        "rate_b": second,
+        "unit": record.unit,
+        "launches": len(launches.seconds),
+        "seconds": record.ended_s[-1] if record.ended_s else 0.0,
+        "needed_s": needed,
+        "stolen": launches.stolen,
+        "bound_by_processor": launches.bound_by_processor,
+    }
 
 
 def needed_s(record: Record, look: Look | None, margin: float) -> float | None:

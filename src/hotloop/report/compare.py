@@ -12,9 +12,8 @@ from hotloop.loop.host import describe
 from hotloop.loop.run import Run
 from hotloop.repeat.entries import RATE_A, RATE_B, RATIO, SECONDS, Metric, known
 from hotloop.repeat.estimate import launches_of, looks_of
-from hotloop.repeat.gate import GateVerdict
 from hotloop.repeat.record import COLUMNS, Record
-from hotloop.repeat.verdict import ALPHA, CANNOT_SAY, FASTER, SAME, SLOWER, Verdict, judge
+from hotloop.repeat.verdict import ALPHA, CANNOT_SAY, FASTER, SAME, SLOWER, Measured, Verdict, judge
 from hotloop.report.charts.looks import looks_chart
 from hotloop.report.charts.svg import NARROW, WIDE
 from hotloop.report.console import print_warnings
@@ -23,8 +22,6 @@ from hotloop.report.kind import Kind, PageContext
 from hotloop.report.numbers import figure, number, seconds
 from hotloop.report.section import ChartView, Section, Tile, number_markup
 
-# What the reports of a comparison and of a gate have in common is read from either.
-Measured = Verdict | GateVerdict
 COLOURS = {FASTER: "green", SLOWER: "red", SAME: "green", CANNOT_SAY: "yellow"}
 
 

@@ -15,6 +15,7 @@ from hotloop.repeat.gate import (
     GateVerdict,
     judge_gate,
 )
+from hotloop.repeat.verdict import ratio_of
 from hotloop.report.compare import (
     COMPARE_FORMAT,
     difference,
@@ -97,11 +98,6 @@ def _section(page: PageContext, verdict: GateVerdict, run: Run) -> Section:
         charts=looks_view(page, run, (BLOCK_ALPHA, PASS_ALPHA), (verdict.worse,)),
         warnings=warnings_of(run),
     )
-
-
-def ratio_of(slowdown: Interval) -> Interval:
-    """The time of B over that of A."""
-    return Interval(1 + slowdown.value, 1 + slowdown.low, 1 + slowdown.high)
 
 
 def _metrics(verdict: GateVerdict, _run: Run) -> dict[str, Metric]:
