@@ -10,6 +10,7 @@ regression. The gate looks after each launch, as it does in use, until it knows 
 
 import argparse
 import collections
+import multiprocessing
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -80,7 +81,7 @@ def main() -> None:
         "## Loops that are bound by the processor",
         errors_table(recorded, BOUND_BY_PROCESSOR, options.experiments),
         "## A loop that waits for half of its time, and a whole command",
-        errors_table(recorded, OTHERS, max(1, options.experiments // 5)),
+        errors_table(recorded, OTHERS, max(1, options.experiments // 20)),
         "## Real runs",
         runs_table(),
     ]
@@ -92,15 +93,23 @@ def errors_table(
     recorded: dict[tuple[str, str], list[tuple[float, float]]], loops: Sequence[str], count: int
 ) -> str:
     """Draw so many experiments of these loops; returns how often the gate said what."""
-    rng = np.random.default_rng(0)
     found: dict[tuple[str, float], list[tuple[str, float]]] = collections.defaultdict(list)
     cases = [(key, planted) for key in sorted(recorded) if key[0] in loops for planted in PLANTED]
-    for number in range(count):
-        key, planted = cases[number % len(cases)]
-        answer = experiment(recorded[key], planted, rng)
+    drawn = [cases[number % len(cases)] for number in range(count)]
+    with multiprocessing.Pool() as pool:
+        tasks = [(recorded[key], planted, number) for number, (key, planted) in enumerate(drawn)]
+        answers = pool.starmap(seeded_experiment, tasks, chunksize=20)
+    for (key, planted), answer in zip(drawn, answers, strict=True):
         for noise in (key[1], "all"):
             found[noise, planted].append(answer)
     return answers_table(found)
+
+
+def seeded_experiment(
+    recorded: list[tuple[float, float]], planted: float, seed: int
+) -> tuple[str, float]:
+    """One experiment with random numbers of its own."""
+    return experiment(recorded, planted, np.random.default_rng(seed))
 
 
 def runs_table() -> str:
