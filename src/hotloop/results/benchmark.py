@@ -17,12 +17,10 @@ from hotloop.loop.target import settings_of
 from hotloop.report.benchmark import BENCHMARK
 from hotloop.results.mentions import mentions
 from hotloop.results.result import Ending, Result, View
-from hotloop.results.session import run_target
+from hotloop.results.session import SLOW_START_S, run_target
 from hotloop.results.signature import takes_settings
 from hotloop.results.targets import search_path, target_name
 
-# Seconds that a script with stages may take before it makes or calls the first one.
-SLOW_START_S = 300.0
 # Seconds that finding the iterations of a script by its stages takes at least.
 LEAST_WATCHED_S = 5.0
 

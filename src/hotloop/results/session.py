@@ -24,6 +24,8 @@ from hotloop.loop.script import Session, StartLimits, current_session, drive_scr
 from hotloop.results.targets import Script, resolve
 
 Measure = Callable[[Loop], Measurement[Any]]
+# Seconds that a script with stages may take before it makes or calls the first one.
+SLOW_START_S = 300.0
 
 
 @dataclass

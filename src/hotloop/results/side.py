@@ -22,12 +22,10 @@ from hotloop.loop.loop import Loop
 from hotloop.loop.script import StartLimits, current_session
 from hotloop.repeat.channel import Channel, Closed
 from hotloop.repeat.sides import TEST
-from hotloop.results.session import run_target
+from hotloop.results.session import SLOW_START_S, run_target
 
 # Frames of our own in a traceback say nothing about the user's loop.
 _PACKAGE = str(Path(__file__).parents[1])
-# Seconds until a script must have shown its first iteration.
-SLOW_START_S = 300.0
 # The windows that must agree until a side is warm: short, as it is started again and again.
 WINDOW_S = 0.1
 # A process that uses this much more processor time than its main thread has others that work.

@@ -13,10 +13,10 @@ from hotloop.loop.run import Run
 from hotloop.loop.script import StartLimits
 from hotloop.loop.target import settings_of
 from hotloop.report.simplify import SIMPLIFY, Judged
-from hotloop.results.benchmark import LEAST_WATCHED_S, SLOW_START_S
+from hotloop.results.benchmark import LEAST_WATCHED_S
 from hotloop.results.mentions import mentions
 from hotloop.results.result import Ending, Result, View
-from hotloop.results.session import Measure, Outcome, run_target, undeclared_state
+from hotloop.results.session import SLOW_START_S, Measure, Outcome, run_target, undeclared_state
 from hotloop.results.signature import takes_settings
 from hotloop.results.targets import search_path, target_name
 from hotloop.simplify.experiment import Experiment

@@ -65,10 +65,10 @@ def resolve(target: Loop | str, settings: Mapping[str, str] | None = None) -> Lo
     Raises: TargetError for what does not exist, cannot be imported, or gives no loop; SettingError
     for a setting that is unknown.
     """
-    settings = settings or {}
-    if settings and (isinstance(target, Loop) or Path(target).suffix == ".py"):
+    chosen = {name: _value(text) for name, text in (settings or {}).items()}
+    if chosen and (isinstance(target, Loop) or Path(target).suffix == ".py"):
         raise SettingError(
-            f"{target_name(target)}: expected no settings, got {', '.join(settings)}: what is not "
+            f"{target_name(target)}: expected no settings, got {', '.join(chosen)}: what is not "
             "a function, a learner or a model takes none"
         )
     if isinstance(target, Loop):
@@ -88,10 +88,10 @@ def resolve(target: Loop | str, settings: Mapping[str, str] | None = None) -> Lo
     if isinstance(found, LoopFamily):
         if not argument:
             raise TargetError(f"{target!r} is no target: expected a colon and more. {KINDS}")
-        return found.make(argument, {name: _value(text) for name, text in settings.items()})
+        return found.make(argument, chosen)
     if callable(found):
-        found = _called(found, target, settings)
-        settings = {}
+        found = _called(found, target, chosen)
+        chosen = {}
     if isinstance(found, Loop):
         if argument:
             raise TargetError(f"{target}: the function takes nothing; leave {':' + argument!r} out")
@@ -103,7 +103,7 @@ def resolve(target: Loop | str, settings: Mapping[str, str] | None = None) -> Lo
             "`return hotloop.Loop(body=iterate, unit='env steps', state=[policy, env])`, or a "
             "hotloop.sim.Model"
         )
-    return _loop_of(ModelTarget(spec, argument or None), target, settings)
+    return _loop_of(ModelTarget(spec, argument or None), target, chosen)
 
 
 def resolve_model(target: str) -> ModelTarget:
@@ -187,7 +187,7 @@ def _spec(found: Any) -> "ModelSpec | None":
     return as_spec(found) if isinstance(found, Model | ModelSpec) else None
 
 
-def _called(function: Callable[..., Any], target: str, settings: Mapping[str, str]) -> Any:
+def _called(function: Callable[..., Any], target: str, settings: Mapping[str, Any]) -> Any:
     """What a function returns for these arguments.
 
     Raises: SettingError for one that it does not have.
@@ -198,7 +198,7 @@ def _called(function: Callable[..., Any], target: str, settings: Mapping[str, st
         for name in settings:
             if name not in known and not takes_any:
                 raise SettingError(f"{target} has no argument {name!r}{nearest(name, known)}")
-    return function(**{name: _value(text) for name, text in settings.items()})
+    return function(**settings)
 
 
 def _value(text: str) -> Any:
@@ -212,12 +212,11 @@ def _value(text: str) -> Any:
         return text
 
 
-def _loop_of(target: ModelTarget, name: str, settings: Mapping[str, str]) -> Loop:
+def _loop_of(target: ModelTarget, name: str, settings: Mapping[str, Any]) -> Loop:
     from hotloop.sim import Executor
     from hotloop.sim.loop import loop
 
-    chosen = {key: _value(text) for key, text in settings.items()}
-    model = target.spec.model(settings_of(target.spec.settings, chosen) if chosen else None)
+    model = target.spec.model(settings_of(target.spec.settings, settings) if settings else None)
     population = target.population or target.spec.population
     needs_one = model.loaded_population is not None
     if needs_one != (population is not None):
