@@ -6,16 +6,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hotloop.envs import make_vec
     from hotloop.loop import Loop, Stage, iterations, stage, state
-    from hotloop.results import (
-        BenchmarkResult,
-        CompareResult,
-        GateResult,
-        SimplifyResult,
-        run_benchmark,
-        run_compare,
-        run_gate,
-        run_simplify,
-    )
+    from hotloop.results.benchmark import BenchmarkResult, run_benchmark
+    from hotloop.results.compare import CompareResult, run_compare
+    from hotloop.results.gate import GateResult, run_gate
+    from hotloop.results.simplify import SimplifyResult, run_simplify
 
 __all__ = [
     "BenchmarkResult",
@@ -38,16 +32,10 @@ __all__ = [
 _HOMES = {
     "hotloop.loop": ("Loop", "Stage", "iterations", "stage", "state"),
     "hotloop.envs": ("make_vec",),
-    "hotloop.results": (
-        "BenchmarkResult",
-        "CompareResult",
-        "GateResult",
-        "SimplifyResult",
-        "run_benchmark",
-        "run_compare",
-        "run_gate",
-        "run_simplify",
-    ),
+    "hotloop.results.benchmark": ("BenchmarkResult", "run_benchmark"),
+    "hotloop.results.compare": ("CompareResult", "run_compare"),
+    "hotloop.results.gate": ("GateResult", "run_gate"),
+    "hotloop.results.simplify": ("SimplifyResult", "run_simplify"),
 }
 
 

@@ -202,6 +202,7 @@ def test_no_repository_has_no_versions(hotloop: Callable, project: Path) -> None
         ("sides.py:make", "sides.py:make ends_after=5", FAILED, "ended after"),
         ("side_script.py 5", "side_script.py 5", FAILED, "ended before one block"),
         ("sides.py:make amuont=5", "sides.py:make", FAILED, "did you mean 'amount'?"),
+        ("sides.py:READY amount=5", "sides.py:make", FAILED, "READY: expected no settings, got am"),
         ("sides.py:nosuch", "sides.py:make", FAILED, "no function 'nosuch'"),
         ("sides.py:make 5", "sides.py:make", WRONG_USAGE, "settings as name=value"),
         ("sides.py:make", "true", WRONG_USAGE, "is a whole command"),
@@ -218,6 +219,22 @@ def test_what_cannot_be_compared_is_one_message(
     assert says in done.err
     assert len(done.messages) == 1
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("files", [["__init__.py"], ["__init__.py", "cli/__init__.py"]])
+def test_a_side_with_an_older_hotloop_is_one_message(
+    hotloop: Callable, project: Path, files: list[str]
+) -> None:
+    for name in files:
+        place = project / "older/hotloop" / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.touch()
+    older = f"PYTHONPATH={project / 'older'} sides.py:make"
+    done = hotloop("compare", "sides.py:make", older, "--budget", 5, cwd=project)
+    assert done.code == FAILED
+    (message,) = done.messages
+    assert " sides.py:make): expected this version of hotloop where" in message
+    assert "got an older one or none; install it there" in message
 
 
 def test_one_side_alone_is_refused(hotloop: Callable, project: Path) -> None:

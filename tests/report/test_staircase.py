@@ -1,5 +1,6 @@
 """The journal in words and charts: what is expected of a try, and charts that are well-formed."""
 
+import dataclasses
 import re
 import xml.etree.ElementTree as ET
 
@@ -50,6 +51,13 @@ def test_what_became_of_three_predictions_is_expected_of_the_next(
     said = [note for note in notes(found) if "would be saved" in note]
     assert len(said) == (saved is not None)
     assert saved is None or f"at that rate {saved} would be saved" in said[0]
+
+
+def test_a_prediction_of_next_to_nothing_has_no_ratio() -> None:
+    tries = [predicted(1, 0.1), predicted(2, 0.3)]
+    tries.append(dataclasses.replace(predicted(3, 0.5), predicted=Metric(5e-324)))
+    tries.append(dataclasses.replace(predicted(4, -0.5), predicted=Metric(5e-324)))
+    assert calibration(tries).ratio == pytest.approx(1.0)
 
 
 SHARE = st.floats(-5, 0.99)

@@ -21,6 +21,8 @@ import hotloop
 from hotloop.errors import LoopError, RunError, SettingError, TargetError
 from hotloop.loop.control import process_control
 from hotloop.loop.run import Run, load
+from hotloop.repeat.entries import RATE
+from hotloop.repeat.journal import Journal
 from hotloop.report.benchmark import print_benchmark
 from hotloop.report.html import render
 from hotloop.report.simplify import print_simplify
@@ -138,7 +140,12 @@ def test_a_result_is_saved_where_asked(
     assert path == tmp_path / "kept.run"
     assert repr(hotloop.BenchmarkResult(load(path))) == repr(benchmarked)
     monkeypatch.chdir(tmp_path)
-    assert benchmarked.save().parent == Path(".hotloop")
+    assert not Path(".hotloop").exists()
+    saved = benchmarked.save()
+    assert saved.parent == Path(".hotloop")
+    (noted,) = Journal().contents().runs
+    assert noted.file == str(saved)
+    assert noted.metrics[RATE].value == benchmarked.summary.units_per_s.value
 
 
 def test_a_target_is_named_as_on_the_command_line() -> None:

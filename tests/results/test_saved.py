@@ -19,6 +19,7 @@ from hotloop.loop import run as run_files
 from hotloop.loop.run import Run, load
 from hotloop.report.kinds import KINDS
 from hotloop.results.saved import open_run
+from hotloop.simplify.rare_work import REST
 from support.comparisons import about, record_of
 
 # Values that an editor or a fault may put in place of any other.
@@ -294,6 +295,15 @@ def test_outputs_that_do_not_fit_are_refused(
     run = simulated()
     run.facts["outputs"] = outputs
     with pytest.raises(RunError, match=why):
+        open_run(run.save(tmp_path / "a.run"))
+
+
+@pytest.mark.parametrize("saved", ["simplify"], indirect=True)
+def test_rare_work_of_another_stage_is_refused(saved: Path, tmp_path: Path) -> None:
+    run = load(saved)
+    (rest,) = [kind for kind in run.facts["kinds"] if kind["name"] == REST]
+    rest["index"] = 0
+    with pytest.raises(RunError, match="kinds: the rest: index: expected -1, got 0"):
         open_run(run.save(tmp_path / "a.run"))
 
 

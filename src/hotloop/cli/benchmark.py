@@ -8,7 +8,7 @@ import tyro
 
 from hotloop.benchmark.benchmark import BenchmarkSettings
 from hotloop.cli.finish import finish
-from hotloop.cli.output import consoles, given, parse, print_json, quiet, split_arguments
+from hotloop.cli.output import consoles, given, parse, quiet, show_result, split_arguments
 from hotloop.errors import SettingError
 from hotloop.report.live import LiveView
 from hotloop.results.benchmark import measure_benchmark
@@ -58,10 +58,7 @@ def run(arguments: list[str]) -> int:
     result = ending.result
 
     def show() -> None:
-        if options.json:
-            print_json(result.to_dict())
-        else:
-            result.print_to(console)
+        show_result(console, result, json=options.json)
 
     return finish(errors, result.run, ending.error, options.save, show, found=lambda: result.found)
 

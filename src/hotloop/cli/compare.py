@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from hotloop.cli.finish import finish
-from hotloop.cli.output import consoles, parse, print_json
+from hotloop.cli.output import consoles, parse, show_result
 from hotloop.errors import parsed_share
 from hotloop.repeat.comparison import CompareSettings
 from hotloop.results.compare import measure_compare, sides_of
@@ -67,10 +67,7 @@ def run(arguments: list[str]) -> int:
     result = ending.result
 
     def show() -> None:
-        if options.json:
-            print_json(result.to_dict())
-        else:
-            result.print_to(console)
+        show_result(console, result, json=options.json)
 
     return finish(errors, result.run, ending.error, options.save, show, found=lambda: result.found)
 

@@ -14,9 +14,8 @@ from hotloop.cli.output import say_saved
 from hotloop.errors import HotloopError, JournalError, RunError
 from hotloop.loop.run import Run
 from hotloop.repeat.entries import TryEntry
-from hotloop.repeat.journal import Journal
 from hotloop.report.kinds import kind_of
-from hotloop.results.noted import run_entry
+from hotloop.results.noted import note
 
 
 def finish(
@@ -67,7 +66,7 @@ def keep(
     except Exception as unreadable:
         problems.append(unreadable)
     try:
-        Journal().add(run_entry(run, metrics, path), tried)
+        note(run, metrics, path, tried)
     except JournalError as unnoted:
         problems.append(unnoted)
     return problems

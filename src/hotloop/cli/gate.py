@@ -10,7 +10,7 @@ from rich.console import Console
 from hotloop.cli.compare import progress_bar
 from hotloop.cli.files import check_place
 from hotloop.cli.finish import finish
-from hotloop.cli.output import consoles, parse, print_json
+from hotloop.cli.output import consoles, parse, show_result
 from hotloop.errors import SettingError, parsed_share
 from hotloop.repeat.gate import BLOCKED, PASSED, GateSettings
 from hotloop.report.gate_files import write_junit, write_markdown
@@ -70,10 +70,7 @@ def run(arguments: list[str]) -> int:
     result = ending.result
 
     def show() -> None:
-        if options.json:
-            print_json(result.to_dict())
-        else:
-            result.print_to(console)
+        show_result(console, result, json=options.json)
 
     finish(errors, result.run, ending.error, options.save, show)
     _write_files(errors, options, result)

@@ -9,16 +9,15 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 
 import psutil
 
 from hotloop.errors import HotloopError, SettingError
 from hotloop.loop.control import leave_inherited_control
+from hotloop.results.user_frames import user_frames
 
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
-_PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 
 def guarded(verb: Callable[[], int]) -> int:
@@ -65,11 +64,10 @@ class _ToStandardError(logging.Handler):
 
 def print_foreign_error(error: Exception) -> None:
     """Print an error of the user's code: its type, message, notes, and where in that code."""
-    everything = traceback.extract_tb(error.__traceback__)
-    frames = [f for f in everything if not f.filename.startswith((_PACKAGE, "<frozen"))]
+    frames = user_frames(error)
     # Where none of the frames is the user's, the fault is ours, and so are the frames to show.
     raised = "the loop raised" if frames else "an internal error:"
-    frames = frames or list(everything)
+    frames = frames or list(traceback.extract_tb(error.__traceback__))
     print(f"hotloop: {raised} {type(error).__name__}: {error}", file=sys.stderr)
     for note in getattr(error, "__notes__", []):
         print(f"  {note}", file=sys.stderr)

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from hotloop.loop.run import Run
 from hotloop.report.kinds import kind_of
-from hotloop.results.result import WIDTH, plain
+from hotloop.results.result import WIDTH, Result, plain
 
 T = TypeVar("T")
 
@@ -51,6 +51,14 @@ def show_run(out: Console, run: Run, *, json: bool) -> None:
         print_json(kind.json(summary, run))
     else:
         kind.print(out, summary, run)
+
+
+def show_result(out: Console, result: Result[Any], *, json: bool) -> None:
+    """Print the report of a measurement, or its figures as JSON."""
+    if json:
+        print_json(result.to_dict())
+    else:
+        result.print_to(out)
 
 
 def say_saved(errors: Console, path: Path, complete: bool) -> None:

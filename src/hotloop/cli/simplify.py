@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from hotloop.cli.finish import end, finish, keep
-from hotloop.cli.output import consoles, parse, print_json, quiet, split_arguments
+from hotloop.cli.output import consoles, parse, print_json, quiet, show_result, split_arguments
 from hotloop.errors import RefusedError
 from hotloop.loop.control import process_control
 from hotloop.report.deepen import print_level
@@ -64,10 +64,7 @@ def run(arguments: list[str]) -> int:
     refused: list[str] = []
 
     def show() -> None:
-        if options.json:
-            print_json(result.to_dict())
-        else:
-            result.print_to(console)
+        show_result(console, result, json=options.json)
         if result.verdict.refused is not None:
             refused.append(result.verdict.refused)
 

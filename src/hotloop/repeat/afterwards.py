@@ -1,8 +1,9 @@
 """Commands that run when this process has ended, in whatever way: nothing of it is left behind."""
 
 import contextlib
-import os
 import subprocess
+
+from hotloop.repeat import git
 
 
 class Afterwards:
@@ -19,8 +20,7 @@ class Afterwards:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            # A hook of git runs with variables that lead to the repository of the hook.
-            env={name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
+            env=git.environment(),  # the command may be git's
             start_new_session=True,
         )
 

@@ -1,11 +1,12 @@
 """The version of the code in a folder: its commit, and a hash of what is not committed."""
 
 import hashlib
-import os
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+
+from hotloop.repeat import git
 
 # A repository on a slow disk must not hold a command up for longer.
 PATIENCE_S = 10.0
@@ -44,8 +45,6 @@ def code_version(folder: Path) -> CodeVersion:
 
 def _git(folder: Path, *arguments: str) -> bytes | None:
     """What git prints, or None where it fails."""
-    # A hook of git runs with variables that would lead to the repository of the hook.
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments],
@@ -53,7 +52,7 @@ def _git(folder: Path, *arguments: str) -> bytes | None:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             # Otherwise `status` would write to the index, and another git would wait for it.
-            env=kept | {"GIT_OPTIONAL_LOCKS": "0"},
+            env=git.environment() | {"GIT_OPTIONAL_LOCKS": "0"},
             timeout=PATIENCE_S,
         )
     except (OSError, subprocess.TimeoutExpired):

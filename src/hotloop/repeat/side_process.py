@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -157,6 +158,12 @@ class SideProcess:
         how = "is gone" if code is None else exit_text(code)
         self._output.seek(0)
         printed = self._output.read().decode(errors="replace")
+        if _MODULE.startswith(missing_module(printed)):
+            return SideError(
+                f"{self._named()}: expected this version of hotloop where {self.side.place.python} "
+                "imports it from, got an older one or none; install it there, or compare whole "
+                'commands, as in "python script.py"'
+            )
         return SideError(f"{self._named()} {how}{last_lines(printed)}")
 
     def _named(self) -> str:
@@ -169,6 +176,12 @@ class EndedEarly(Exception):
     def __init__(self, side: str, why: str | None) -> None:
         super().__init__(side, why)
         self.side, self.why = side, why
+
+
+def missing_module(printed: str) -> str:
+    """The module that Python said last it does not have; a blank where it said nothing of it."""
+    found = re.findall(r"No module named '?([\w.]+)", printed)
+    return str(found[-1]) if found else " "
 
 
 def last_lines(printed: str) -> str:

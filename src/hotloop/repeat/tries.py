@@ -3,6 +3,7 @@
 Pure functions of the journal's entries.
 """
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -155,7 +156,7 @@ def calibration(tries: Sequence[TryEntry]) -> Calibration:
             predicted=each.predicted,
             achieved=each.achieved,
             held=_within(each.predicted.value, each.achieved),
-            ratio=each.achieved.value / each.predicted.value if each.predicted.value else None,
+            ratio=_ratio(each.achieved.value, each.predicted.value),
         )
         for each in tries
         if each.predicted is not None and each.achieved is not None
@@ -212,6 +213,12 @@ def _cost(run: RunEntry, price_per_hour: float | None) -> float | None:
     if run.cost is not None or run.seconds is None or price_per_hour is None:
         return run.cost
     return run.seconds * price_per_hour / 3600
+
+
+def _ratio(achieved: float, predicted: float) -> float | None:
+    # A prediction of next to nothing, as a whole one of nothing, has no multiple.
+    ratio = achieved / predicted if predicted else math.inf
+    return ratio if math.isfinite(ratio) else None
 
 
 def _within(value: float, interval: Metric) -> bool | None:

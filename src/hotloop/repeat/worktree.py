@@ -1,7 +1,6 @@
 """Another version of the code, in a git worktree of its own that goes away with its use."""
 
 import contextlib
-import os
 import shlex
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hotloop.errors import SettingError, nearest
+from hotloop.repeat import git
 from hotloop.repeat.afterwards import Afterwards
 from hotloop.repeat.environment import environment_for
 from hotloop.repeat.sides import Place
@@ -140,13 +140,11 @@ class _GitError(Exception):
 
 def _git(folder: Path, *arguments: str) -> str:
     """Run git; returns what it prints."""
-    # A hook of git runs with variables that would lead to the repository of the hook.
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     done = subprocess.run(
         ["git", "-C", str(folder), *arguments],
         capture_output=True,
         text=True,
-        env=kept,
+        env=git.environment(),
         stdin=subprocess.DEVNULL,
     )
     if done.returncode:

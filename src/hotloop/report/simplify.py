@@ -58,9 +58,14 @@ def _arms_fit(run: Run) -> str | None:
     arms = len(run.facts["arms"])
     if (run.arrays["arm_of"] >= arms).any():
         return f"arm_of: expected numbers below {arms}, one for each arm"
-    known = {REST, *(stage["name"] for stage in run.facts["stages"])}
-    strange = [kind["name"] for kind in run.facts["kinds"] if kind["name"] not in known]
-    return f"kinds: expected names of stages, got {strange[0]!r}" if strange else None
+    numbers = {REST: -1} | {stage["name"]: stage["index"] for stage in run.facts["stages"]}
+    for kind in run.facts["kinds"]:
+        name, index = kind["name"], kind["index"]
+        if name not in numbers:
+            return f"kinds: expected names of stages, got {name!r}"
+        if index != numbers[name]:
+            return f"kinds: {name}: index: expected {numbers[name]}, got {index}"
+    return None
 
 
 def _record_facts() -> dict[str, Any]:

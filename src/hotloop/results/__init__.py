@@ -1,20 +1,5 @@
 """Measurements as functions and their results as objects, for Python and for the commands.
 
-A result shows the run that it holds as text, as a page and as JSON.
+A result shows the run that it holds as text, as a page and as JSON. `hotloop` itself hands out what
+users need of it; each module is loaded at its first use, as a side of a comparison needs one only.
 """
-
-from hotloop.results.benchmark import BenchmarkResult, run_benchmark
-from hotloop.results.compare import CompareResult, run_compare
-from hotloop.results.gate import GateResult, run_gate
-from hotloop.results.simplify import SimplifyResult, run_simplify
-
-__all__ = [
-    "BenchmarkResult",
-    "CompareResult",
-    "GateResult",
-    "SimplifyResult",
-    "run_benchmark",
-    "run_compare",
-    "run_gate",
-    "run_simplify",
-]

@@ -6,7 +6,8 @@ from typing import Any
 
 from hotloop.loop.run import Run
 from hotloop.repeat.code_version import code_version
-from hotloop.repeat.entries import SECONDS, Metric, RunEntry
+from hotloop.repeat.entries import SECONDS, Metric, RunEntry, TryEntry
+from hotloop.repeat.journal import Journal
 
 _PRICE = "price_per_hour"
 
@@ -37,6 +38,14 @@ def run_entry(run: Run, metrics: dict[str, Metric], file: Path | None) -> RunEnt
         complete=run.complete,
         file=None if file is None else str(file),
     )
+
+
+def note(run: Run, metrics: dict[str, Metric], file: Path | None, tried: TryEntry | None) -> None:
+    """Note a run, and the try that it was made for, in the working folder's journal.
+
+    Raises: JournalError.
+    """
+    Journal().add(run_entry(run, metrics, file), tried)
 
 
 def now() -> str:

@@ -18,6 +18,7 @@ from hotloop.loop.conduct import Observer
 from hotloop.loop.figures import Unknown
 from hotloop.loop.run import Run
 from hotloop.report.kind import Kind
+from hotloop.results.noted import note
 
 # Columns of a report without a terminal: its tables need more than the usual guess of 80.
 WIDTH = 120
@@ -63,9 +64,14 @@ class Result(Generic[S]):
     def save(self, path: Path | str | None = None) -> Path:
         """Write the run to `path`, or under `.hotloop/` by date and target; returns where.
 
-        Raises: RunError if it cannot be written.
+        Under `.hotloop/` the journal notes it as well, as it does the runs of the commands.
+        Raises: RunError if it cannot be written; JournalError if it cannot be noted.
         """
-        return self.run.save(None if path is None else Path(path))
+        if path is not None:
+            return self.run.save(Path(path))
+        saved = self.run.save()
+        note(self.run, dict(self.kind.metrics(self.found, self.run)), saved, None)
+        return saved
 
     def __repr__(self) -> str:
         return self._drawn(WIDTH, colours=False)

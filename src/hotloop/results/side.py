@@ -23,9 +23,8 @@ from hotloop.loop.script import StartLimits, current_session
 from hotloop.repeat.channel import Channel, Closed
 from hotloop.repeat.sides import TEST
 from hotloop.results.session import SLOW_START_S, run_target
+from hotloop.results.user_frames import user_frames
 
-# Frames of our own in a traceback say nothing about the user's loop.
-_PACKAGE = str(Path(__file__).parents[1])
 # The windows that must agree until a side is warm: short, as it is started again and again.
 WINDOW_S = 0.1
 # A process that uses this much more processor time than its main thread has others that work.
@@ -169,14 +168,9 @@ def _numbers(block: Block) -> dict[str, float]:
 
 def _described(error: BaseException) -> Mapping[str, Any]:
     """What a message needs of an error: its type, its text, and where in the user's code."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((_PACKAGE, "<frozen"))
-    ]
     return {
         "type": type(error).__name__,
         "text": str(error),
         "ours": type(error).__module__.startswith("hotloop."),
-        "where": "".join(traceback.format_list(frames)),
+        "where": "".join(traceback.format_list(user_frames(error))),
     }

@@ -66,12 +66,8 @@ def resolve(target: Loop | str, settings: Mapping[str, str] | None = None) -> Lo
     for a setting that is unknown.
     """
     chosen = {name: _value(text) for name, text in (settings or {}).items()}
-    if chosen and (isinstance(target, Loop) or Path(target).suffix == ".py"):
-        raise SettingError(
-            f"{target_name(target)}: expected no settings, got {', '.join(chosen)}: what is not "
-            "a function, a learner or a model takes none"
-        )
     if isinstance(target, Loop):
+        _expect_none(chosen, target.name)
         return target
     if not isinstance(target, str):
         raise TargetError(
@@ -80,6 +76,7 @@ def resolve(target: Loop | str, settings: Mapping[str, str] | None = None) -> Lo
             + ("; call it, and pass on the loop that it returns" if callable(target) else "")
         )
     if Path(target).suffix == ".py":
+        _expect_none(chosen, target)
         path = Path(target)
         if not path.is_file():
             raise TargetError(f"{target}: no such script{_near_file(path)}")
@@ -93,6 +90,7 @@ def resolve(target: Loop | str, settings: Mapping[str, str] | None = None) -> Lo
         found = _called(found, target, chosen)
         chosen = {}
     if isinstance(found, Loop):
+        _expect_none(chosen, target)
         if argument:
             raise TargetError(f"{target}: the function takes nothing; leave {':' + argument!r} out")
         return found
@@ -171,6 +169,14 @@ def _find(target: str) -> tuple[Any, str]:
         usable = [key for key, value in vars(module).items() if _may_run(value)]
         raise TargetError(f"{place} has no function {attribute!r}{did_you_mean(attribute, usable)}")
     return getattr(module, attribute), argument
+
+
+def _expect_none(settings: Mapping[str, Any], target: str) -> None:
+    if settings:
+        raise SettingError(
+            f"{target}: expected no settings, got {', '.join(settings)}: what is not a function, a "
+            "learner or a model takes none"
+        )
 
 
 def _may_run(value: Any) -> bool:

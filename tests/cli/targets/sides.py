@@ -64,3 +64,6 @@ def waiting(seconds=0.001):
         return 1
 
     return hotloop.Loop(body=body, unit="samples")
+
+
+READY = make()  # a loop by itself, which no settings can change
