@@ -321,9 +321,9 @@ def test_transitions_only_are_learned_from():
         expected = 1 - fragment.extras["value"][t, b]
         ended = fragment.terminated[t, b]
         np.testing.assert_allclose(advantage[t, b][ended], expected[ended], rtol=1e-5, atol=1e-5)
-        obs, *others = ppo._batch(fragment, advantage, return_)
-        assert {len(obs), *map(len, others)} == {fragment.env_steps}
-        np.testing.assert_array_equal(obs, fragment.obs[fragment.valid])
+        batch = learner._batch(fragment, advantage, return_)
+        assert set(map(len, batch)) == {fragment.env_steps}
+        np.testing.assert_array_equal(batch.obs, fragment.obs[fragment.valid])
     assert resets > 3
     assert learner.iterate() == learner.progress.env_steps
     envs.close()
@@ -332,7 +332,7 @@ def test_transitions_only_are_learned_from():
 def test_messages():
     with pytest.raises(TargetError, match=r"'CartPole-v7'"):
         ppo.loop(ppo.PPOSettings(env_id="CartPole-v7"))
-    with pytest.raises(TargetError, match=r"ppo: epochs: expected a positive number, got 0"):
+    with pytest.raises(SettingError, match=r"ppo: epochs: expected a whole number.* got 0"):
         ppo.PPOSettings(epochs=0)
-    with pytest.raises(TargetError, match=r"minibatches: expected a divisor of .* 256 .* got 3"):
+    with pytest.raises(SettingError, match=r"minibatches: expected a divisor of .* 256 .* got 3"):
         ppo.PPOSettings(num_envs=8, fragment_steps=32, minibatches=3)

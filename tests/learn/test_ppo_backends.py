@@ -135,7 +135,7 @@ def test_workers_end_when_training_is_interrupted(children):
 
 
 def test_workers_end_when_the_learner_cannot_be_made(registered, children):
-    with pytest.raises(hotloop.errors.TargetError, match="expected a Box of at most two"):
+    with pytest.raises(hotloop.errors.TargetError, match="expected images of at least 36 x 36"):
         ppo.PPO(ppo.PPOSettings(**PROCESS, env_id="HotloopTwoImages-v0"))
 
 

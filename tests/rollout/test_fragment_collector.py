@@ -433,7 +433,9 @@ def is_running(pid):
 
 
 def test_messages():
-    with pytest.raises(SettingError, match="backend: expected 'process' or 'ray', got 'thread'"):
+    with pytest.raises(
+        SettingError, match="backend: expected 'serial', 'process', 'ray', got 'thread'"
+    ):
         FragmentCollector(MAKE, policy, fragment_steps=4, backend="thread")
     with pytest.raises(SettingError, match="num_workers: expected a number above 0, got 0"):
         FragmentCollector(MAKE, policy, fragment_steps=4, num_workers=0)

@@ -191,6 +191,11 @@ class Fragment:
         return self._rebuilt
 
     @property
+    def all_obs(self) -> Tree:
+        """Tree of (T + 1, B, ...): `obs`, then `last_obs`."""
+        return self._rows if self._pool is None else self._pool.rebuilt(self._pool.index)
+
+    @property
     def last_obs(self) -> Tree:
         """Tree of (B, ...): the observations after the last step, to bootstrap from."""
         return self._row(self.spec.steps)

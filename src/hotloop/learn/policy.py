@@ -1,296 +1,237 @@
-"""An actor and a critic for small observations, and the distributions of their actions.
+"""A policy: observations and actions of every kind around one network of actor and critic.
 
-Acting is a numpy forward over views of the parameters: one observation of eight envs takes torch
-about twice as long, because the dispatch of an operation outweighs its arithmetic. Learning is
-plain torch autograd over the same memory. The tests prove the two equal.
+Everything with gradients works on tensors, everything that acts on NumPy arrays; both use the
+same memory. The tests prove the two equal.
 """
 
-import itertools
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 
 import gymnasium
 import numpy as np
 import torch
-from gymnasium import spaces
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from hotloop.errors import TargetError
+from hotloop.data.layout import Tree
+from hotloop.errors import DeviceError, SettingError, ShapeError, expect_whole
+from hotloop.learn.actor import Actor, Forward, Weights, take_over
+from hotloop.learn.actor_critic import ActorCritic, to_tensors
+from hotloop.learn.distributions import Actions, ActionSpec, Floats
+from hotloop.learn.masks import FORBIDDEN, ActionMask, split_space
+from hotloop.learn.networks import (
+    HIDDEN_LAYERS,
+    HIDDEN_SIZE,
+    NetworkFunction,
+    NetworkRequest,
+    make_network,
+)
+from hotloop.learn.observations import Observations
+from hotloop.ops import Moments, merge_moments, no_moments
 
-Floats = NDArray[np.float32]
-Actions = NDArray[np.generic]
-
-
-class Distribution(Protocol):
-    """The distribution of actions for the outputs of an actor. B is the batch, or T x B."""
-
-    @property
-    def size(self) -> int:
-        """Outputs of the actor for one observation."""
-        ...
-
-    def sample(self, outputs: Floats, rng: np.random.Generator) -> tuple[Actions, Floats]:
-        """Draw actions for outputs (B, size); returns them and their log-probabilities (B,)."""
-        ...
-
-    def mode(self, outputs: Floats) -> Actions:
-        """Return the likeliest action for each of outputs (B, size)."""
-        ...
-
-    def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
-        """Return log π(action), (B,), differentiable."""
-        ...
-
-    def entropy(self, outputs: Tensor) -> Tensor:
-        """Return the entropy of π, (B,), differentiable."""
-        ...
+_EPSILON = 1e-8  # added to variances: an entry that is always the same stays finite
 
 
-@dataclass(frozen=True)
-class Categorical:
-    """One choice among `size`, numbered from `start`; the outputs are logits."""
+def make_policy(
+    observation_space: gymnasium.Space[Any],
+    action_space: gymnasium.Space[Any],
+    *,
+    network: str | NetworkFunction = "auto",
+    hidden_size: int = HIDDEN_SIZE,
+    hidden_layers: int = HIDDEN_LAYERS,
+    normalise_observations: bool = False,
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+) -> "Policy":
+    """Make a policy for the spaces of an env.
 
-    size: int
-    start: int = 0
+    Observations: Box, Discrete and MultiDiscrete (one-hot), MultiBinary, and Dict and Tuple of
+    them, nested. A Dict with the key "action_mask" says which actions are allowed.
+    network: "auto" takes the perceptron, or the Nature CNN where there is an image; see
+    `NETWORKS`. "module:function" or a function makes a module of features, `NetworkFunction`; the
+    heads of actor and critic are put on it.
+    hidden_size, hidden_layers: units and number of the perceptron's hidden layers.
+    normalise_observations: of the perceptron: each entry of the flat vector by its running mean
+    and standard deviation, see `Policy.update_moments`.
+    seed: the same one gives the same parameters.
 
-    def sample(self, outputs: Floats, rng: np.random.Generator) -> tuple[Actions, Floats]:
-        """Invert the cumulative probabilities at one uniform number a row."""
-        shifted = outputs - outputs.max(1, keepdims=True)
-        cumulative = np.exp(shifted).cumsum(1)
-        total = cumulative[:, -1]
-        uniform = rng.random(len(outputs), dtype=np.float32) * total
-        choice: NDArray[np.int64] = (cumulative[:, :-1] <= uniform[:, None]).sum(1)
-        return choice + self.start, shifted[np.arange(len(choice)), choice] - np.log(total)
-
-    def mode(self, outputs: Floats) -> Actions:
-        """The action of the largest logit."""
-        choice: NDArray[np.int64] = outputs.argmax(1)
-        return choice + self.start
-
-    def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
-        """log π(a) = logit_a − log Σ exp logit."""
-        return outputs.log_softmax(1).gather(1, (action - self.start).unsqueeze(1)).squeeze(1)
-
-    def entropy(self, outputs: Tensor) -> Tensor:
-        """H = −Σ π log π."""
-        log_probs = outputs.log_softmax(1)
-        return -(log_probs.exp() * log_probs).sum(1)
-
-
-@dataclass(frozen=True)
-class MultiCategorical:
-    """Several independent choices; the outputs are their logits, one after the other."""
-
-    choices: tuple[Categorical, ...]
-
-    @property
-    def size(self) -> int:
-        """Logits of all choices."""
-        return sum(choice.size for choice in self.choices)
-
-    @property
-    def _cuts(self) -> list[int]:
-        return list(itertools.accumulate(choice.size for choice in self.choices[:-1]))
-
-    def sample(self, outputs: Floats, rng: np.random.Generator) -> tuple[Actions, Floats]:
-        """Each choice by itself; log-probabilities add."""
-        parts = np.split(outputs, self._cuts, axis=1)
-        drawn = [c.sample(part, rng) for c, part in zip(self.choices, parts, strict=True)]
-        return np.stack([a for a, _ in drawn], 1), np.sum([p for _, p in drawn], 0)
-
-    def mode(self, outputs: Floats) -> Actions:
-        """Each choice by itself."""
-        parts = np.split(outputs, self._cuts, axis=1)
-        return np.stack([c.mode(part) for c, part in zip(self.choices, parts, strict=True)], 1)
-
-    def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
-        """The sum over the choices."""
-        parts = zip(
-            self.choices, outputs.tensor_split(self._cuts, 1), action.unbind(1), strict=True
-        )
-        return torch.stack([choice.log_prob(part, taken) for choice, part, taken in parts]).sum(0)
-
-    def entropy(self, outputs: Tensor) -> Tensor:
-        """The sum over the choices."""
-        parts = zip(self.choices, outputs.tensor_split(self._cuts, 1), strict=True)
-        return torch.stack([choice.entropy(part) for choice, part in parts]).sum(0)
-
-
-@dataclass(frozen=True)
-class Gaussian:
-    """Independent normals around the outputs' first half; the second half is log σ."""
-
-    dimensions: int
-
-    @property
-    def size(self) -> int:
-        """A mean and a log standard deviation for each dimension."""
-        return 2 * self.dimensions
-
-    def sample(self, outputs: Floats, rng: np.random.Generator) -> tuple[Actions, Floats]:
-        """Mean plus σ times standard normals; not clipped to the env's bounds."""
-        mean, log_std = outputs[:, : self.dimensions], outputs[:, self.dimensions :]
-        noise = rng.standard_normal(mean.shape, np.float32)
-        log_prob = -(0.5 * noise**2 + log_std + 0.5 * np.float32(math.log(2 * math.pi))).sum(1)
-        return mean + np.exp(log_std) * noise, log_prob
-
-    def mode(self, outputs: Floats) -> Actions:
-        """The mean."""
-        return outputs[:, : self.dimensions]
-
-    def log_prob(self, outputs: Tensor, action: Tensor) -> Tensor:
-        """log π(a) = −Σ [((a − μ) / σ)² / 2 + log σ + log(2π) / 2]."""
-        mean, log_std = outputs[:, : self.dimensions], outputs[:, self.dimensions :]
-        scaled = (action - mean) * torch.exp(-log_std)
-        return -(0.5 * scaled**2 + log_std + 0.5 * math.log(2 * math.pi)).sum(1)
-
-    def entropy(self, outputs: Tensor) -> Tensor:
-        """H = Σ [log σ + log(2πe) / 2]."""
-        return (outputs[:, self.dimensions :] + 0.5 * math.log(2 * math.pi * math.e)).sum(1)
-
-
-def distribution_for(space: gymnasium.Space[object]) -> Distribution:
-    """Return the distribution over the actions of `space`.
-
-    Raises: TargetError for a space without one.
+    Raises: TargetError for spaces or networks that do not fit, SettingError for settings,
+    DeviceError for a device that is not there.
     """
-    match space:
-        case spaces.Discrete():
-            return Categorical(int(space.n), int(space.start))
-        case spaces.MultiDiscrete() if space.nvec.ndim == 1:
-            starts = np.broadcast_to(space.start, space.nvec.shape)
-            return MultiCategorical(
-                tuple(Categorical(int(n), int(s)) for n, s in zip(space.nvec, starts, strict=True))
-            )
-        case spaces.MultiBinary() if len(space.shape) == 1:
-            return MultiCategorical((Categorical(2),) * space.shape[0])
-        case spaces.Box() if len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating):
-            return Gaussian(space.shape[0])
-    raise TargetError(
-        f"policy: actions: expected Discrete, MultiDiscrete, MultiBinary or a Box of floats with "
-        f"one dimension, got {space}; wrap the env so that it takes one of them"
+    expect_whole("policy: hidden_size", hidden_size, 1)
+    expect_whole("policy: hidden_layers", hidden_layers, 1)
+    expect_whole("policy: seed", seed, 0)
+    actions = ActionSpec.of(action_space)
+    rest, mask = split_space(observation_space, actions.distribution)
+    observations = Observations.of(rest)
+    scaling = _scaling(no_moments((observations.inputs,))) if normalise_observations else None
+    request = NetworkRequest(
+        space=rest,
+        observations=observations,
+        distribution=actions.distribution,
+        hidden_size=hidden_size,
+        hidden_layers=hidden_layers,
+        scaling=scaling,
+        seed=seed,
+        device=_device(device),
     )
+    return Policy(observations, actions, mask, make_network(network, request), scaling)
 
 
-class ActorCritic(nn.Module):
-    """Two separate multi-layer perceptrons of one shape, the actor and the critic, run as one.
+class Policy:
+    """From observations to distributions of actions, and to values; see `make_policy`.
 
-    Layer weights are stacked (2, inputs, outputs), so that each layer is one batched product for
-    both. The critic's last layer is padded to the actor's width; only its first column is used.
-    All parameters lie in one flat vector, `flat`, with a flat gradient: the optimiser and the
-    clipping of the norm are one operation each, whatever the number of layers.
-
-    Raises: TargetError for observation or action spaces that it does not support.
+    flat: all parameters, one vector. grad: their gradient, which `backward` adds up and which
+    stays the same tensor: zero it, do not replace it.
+    distribution: of the actions, for the outputs of the actor.
+    action_dtype: of the actions that are stored and learned from. draws_for_env: whether the env
+    takes actions as they are drawn; else `for_env(actions)` puts them into its bounds and type. It
+    can be sent to workers, and brings neither the policy nor torch along.
+    obs_dtype: in which observations are stored: single precision for vectors of floats; None
+    stores them as the env gives them: with images, and with values that are not floats.
     """
 
     def __init__(
         self,
-        observation_space: gymnasium.Space[object],
-        action_space: gymnasium.Space[object],
-        *,
-        hidden_sizes: Sequence[int],
-        seed: int,
+        observations: Observations,
+        actions: ActionSpec,
+        mask: ActionMask | None,
+        network: ActorCritic,
+        scaling: Floats | None,
     ) -> None:
-        super().__init__()
-        if not isinstance(observation_space, spaces.Box) or len(observation_space.shape) > 2:
-            raise TargetError(
-                f"policy: observations: expected a Box of at most two dimensions, got "
-                f"{observation_space}; this policy is a perceptron. Wrap the env, for instance "
-                "with gymnasium.wrappers.FlattenObservation"
+        self.network = network
+        self.flat, self.grad = network.flat, network.grad
+        self.distribution = actions.distribution
+        self.action_dtype, self.draws_for_env = actions.dtype, actions.draws_for_env
+        self.for_env = actions.for_env
+        self.obs_dtype = observations.stored_dtype
+        self._observations, self._actions, self._mask = observations, actions, mask
+        self._forward = Forward(network.acting, mask)
+        self._scaling = scaling
+        self._moments = None if scaling is None else no_moments((observations.inputs,))
+
+    # --- learning ----------------------------------------------------------------------------
+
+    def tensors(self, obs: Tree) -> Any:
+        """Return observations as the policy takes them: a tree of tensors on its device.
+
+        obs: tree of arrays (..., *shape), as stored. For the perceptron (..., inputs), normalised
+        by the present moments; with an action mask the pair (tensors, allowed (..., logits)).
+        """
+        device = self.flat.device
+        if self._mask is None:
+            return to_tensors(self.network.acting.prepared(obs), device)
+        rest, allowed = self._mask.split(obs)
+        return to_tensors((self.network.acting.prepared(rest), allowed), device)
+
+    def __call__(self, obs: Any) -> tuple[Tensor, Tensor]:
+        """Return outputs (N, size), masked, and values (N,), differentiable.
+
+        obs: what `tensors` gives, with one leading dimension.
+        """
+        if self._mask is None:
+            return self.network(obs)
+        rest, allowed = obs
+        outputs, value = self.network(rest)
+        return outputs.masked_fill(~allowed, FORBIDDEN), value
+
+    # --- acting ------------------------------------------------------------------------------
+
+    def outputs(self, obs: Tree) -> tuple[Floats, Floats]:
+        """Compute outputs (B, size), masked, and values (B,) without gradients.
+
+        obs: tree of arrays (B, ...), of any type. An observation that allows no action is taken
+        here, for its value; only acting on it is an error.
+        """
+        return self._forward(obs)
+
+    def greedy(self, obs: Tree) -> Actions:
+        """Return the likeliest action for each observation, as the env takes it.
+
+        Raises: TargetError for an observation whose mask allows no action.
+        """
+        outputs, _ = self._forward.to_act(obs)
+        return self.for_env(self.distribution.mode(outputs))
+
+    def actor(self, seed: int | np.random.Generator) -> Actor:
+        """Return an actor that always acts by the newest parameters; pickled, a copy of its own.
+
+        seed: of its draws, or the generator to draw from.
+        """
+        return Actor(self._forward, self._actions, np.random.default_rng(seed))
+
+    def weights(self) -> Weights:
+        """Return a copy of what actors elsewhere need, for their `load_weights`."""
+        return Weights(self._parameters(), None if self._scaling is None else self._scaling.copy())
+
+    # --- normalisation and state ---------------------------------------------------------------
+
+    def update_moments(self, obs: Tree) -> None:
+        """Count observations (..., *shape) into the running moments.
+
+        Tensors made before keep the older moments. To see the same observations when acting and
+        when learning, call this between the update and the next fragment.
+        Raises: SettingError if the policy does not normalise.
+        """
+        if self._moments is None:
+            raise SettingError(
+                "policy: update_moments: expected a policy made with normalise_observations=True, "
+                "got one without moments; leave the call out"
             )
-        self.distribution = distribution_for(action_space)
-        # A Gaussian draws beyond the bounds of the env, which receives clipped actions.
-        box = action_space if isinstance(action_space, spaces.Box) else None
-        self._bounds = None if box is None else (box.low, box.high)
-        self._env_dtype = np.dtype(action_space.dtype)
-        drawn = np.dtype(np.int64 if box is None else np.float32)
-        # Of the actions that are stored and learned from: at least as precise as the env's.
-        self.action_dtype = drawn if box is None else np.result_type(drawn, self._env_dtype)
-        # Whether the env takes actions as they are drawn.
-        self.draws_for_env = box is None and self._env_dtype == drawn
-        inputs = math.prod(observation_space.shape)
-        # The standard deviations of a Gaussian are parameters, no function of the observation.
-        self.free = isinstance(self.distribution, Gaussian)
-        outputs = self.distribution.size // 2 if self.free else self.distribution.size
-        sizes = [inputs, *hidden_sizes, outputs]
-        weights = _orthogonal(sizes, torch.Generator().manual_seed(seed))
-        biases = [torch.zeros(2, 1, columns) for columns in sizes[1:]]
-        log_std = torch.zeros(outputs if self.free else 0)
-        self.flat, self.grad, views = _flattened([*weights, *biases, log_std])
-        self.weights, self.biases = views[: len(weights)], views[len(weights) : -1]
-        self.log_std = views[-1]
-        self._layers = [
-            (w.detach().numpy(), b.detach().numpy())
-            for w, b in zip(self.weights, self.biases, strict=True)
-        ]
-        self._log_std = self.log_std.detach().numpy()
+        rest = obs if self._mask is None else self._mask.split(obs)[0]
+        vectors = self._observations.vector(rest).reshape(-1, self._observations.inputs)
+        self._set_moments(merge_moments(self._moments, vectors))
 
-    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the outputs of the actor (B, size) and values (B,) of observations (B, inputs)."""
-        hidden = obs.expand(2, *obs.shape)
-        *inner, last = zip(self.biases, self.weights, strict=True)
-        for bias, weight in inner:
-            hidden = torch.baddbmm(bias, hidden, weight).tanh()
-        actor, critic = torch.baddbmm(last[0], hidden, last[1]).unbind(0)
-        if self.free:
-            actor = torch.cat((actor, self.log_std.expand_as(actor)), 1)
-        return actor, critic[:, 0]
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """Return a copy of parameters and moments, as arrays by name."""
+        state: dict[str, NDArray[Any]] = {"parameters": self._parameters()}
+        if self._moments is not None:
+            state |= {
+                "count": np.array(self._moments.count, np.int64),
+                "mean": self._moments.mean.copy(),
+                "variance": self._moments.variance.copy(),
+            }
+        return state
 
-    def outputs(self, obs: NDArray[np.generic]) -> tuple[Floats, Floats]:
-        """Compute `forward` without gradients, in numpy, for observations of any type and shape."""
-        hidden = obs.reshape(len(obs), -1).astype(np.float32, copy=False)
-        *inner, last = self._layers
-        for weight, bias in inner:
-            hidden = np.tanh(hidden @ weight + bias)
-        actor, critic = hidden @ last[0] + last[1]
-        if self.free:
-            actor = np.concatenate((actor, np.broadcast_to(self._log_std, actor.shape)), 1)
-        return actor, critic[:, 0]
+    def load_state_dict(self, state: dict[str, NDArray[Any]]) -> None:
+        """Take over what `state_dict` gave, in place.
 
-    def greedy(self, obs: NDArray[np.generic]) -> Actions:
-        """Return the likeliest action for each observation, as the env takes it."""
-        return self.for_env(self.distribution.mode(self.outputs(obs)[0]))
+        Raises: ShapeError for the state of another policy; nothing is changed then.
+        """
+        held = self.state_dict()
+        if set(state) != set(held):
+            raise ShapeError(
+                f"policy: state: expected {sorted(held)}, got {sorted(state)}; make the policy "
+                "with the settings of the one that was saved"
+            )
+        for name, array in held.items():
+            take_over(array, state[name], f"policy: state: {name}")
+        # By way of data: an optimiser's graph that waits for its backward pass stays valid.
+        self.flat.data.copy_(torch.from_numpy(held.pop("parameters")))
+        if held:
+            count, mean, variance = held["count"], held["mean"], held["variance"]
+            self._set_moments(Moments(int(count), mean, variance))
 
-    def for_env(self, action: Actions) -> Actions:
-        """Return actions as the env takes them: in its bounds, and of its type."""
-        if self._bounds is not None:
-            action = np.clip(action, *self._bounds)
-        return action.astype(self._env_dtype, copy=False)
+    def _parameters(self) -> Floats:
+        return self.flat.detach().cpu().numpy().copy()
+
+    def _set_moments(self, moments: Moments) -> None:
+        assert self._scaling is not None
+        self._moments = moments
+        # In place: the actors of this process look at the same array.
+        np.copyto(self._scaling, _scaling(moments))
 
 
-def _orthogonal(sizes: Sequence[int], generator: torch.Generator) -> list[Tensor]:
-    """Draw the first weights of both nets, (2, inputs, outputs) a layer, from `generator` alone.
-
-    The gains are those that PPO is known to need: a small last layer of the actor makes the first
-    actions about equally likely.
-    """
-    weights = []
-    for i, (rows, columns) in enumerate(itertools.pairwise(sizes)):
-        last = i == len(sizes) - 2
-        weight = torch.zeros(2, rows, columns)
-        actor, critic = weight[0], weight[1, :, :1] if last else weight[1]
-        nn.init.orthogonal_(actor, 0.01 if last else math.sqrt(2), generator=generator)
-        nn.init.orthogonal_(critic, 1.0 if last else math.sqrt(2), generator=generator)
-        weights.append(weight)
-    return weights
+def _scaling(moments: Moments) -> Floats:
+    """Return means and one over standard deviations, (2, inputs)."""
+    scale = 1 / np.sqrt(moments.variance + _EPSILON)
+    return np.stack((moments.mean, scale)).astype(np.float32)
 
 
-def _flattened(tensors: Sequence[Tensor]) -> tuple[nn.Parameter, Tensor, list[Tensor]]:
-    """Join tensors into one parameter; returns it, its gradient, and leaves of the tensors' shapes.
-
-    The leaves share the memory of the parameter, and their gradients that of its gradient:
-    backward adds up there, the optimiser reads it there.
-    """
-    flat = nn.Parameter(torch.cat([tensor.reshape(-1) for tensor in tensors]))
-    flat.grad = grad = torch.zeros_like(flat)
-    sizes = [tensor.numel() for tensor in tensors]
-    leaves = []
-    shares = zip(torch.split(flat.detach(), sizes), torch.split(grad, sizes), strict=True)
-    for tensor, (data, slope) in zip(tensors, shares, strict=True):
-        leaf = data.view_as(tensor).requires_grad_()
-        leaf.grad = slope.view_as(tensor)
-        leaves.append(leaf)
-    return flat, grad, leaves
+def _device(wanted: str | torch.device) -> torch.device:
+    try:
+        return torch.empty(0, device=wanted).device
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise DeviceError(
+            f"policy: device: expected one of this machine and of this build of torch, got "
+            f"{str(wanted)!r} ({error}); take 'cpu'"
+        ) from error

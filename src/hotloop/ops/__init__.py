@@ -1,5 +1,29 @@
-"""Kernels of the learners: pure functions, arrays in and arrays out, compiled by numba."""
+"""The mathematics of the learners: pure functions, arrays in and arrays out; loops are compiled."""
 
-from hotloop.ops.returns import gae
+from hotloop.ops.n_step import NStepWindows, n_step_returns, n_step_windows
+from hotloop.ops.normalise import (
+    Moments,
+    denormalise,
+    merge_moments,
+    no_moments,
+    normalise,
+    normalise_advantages,
+)
+from hotloop.ops.returns import gae, lambda_returns
+from hotloop.ops.vtrace import VTrace, vtrace
 
-__all__ = ["gae"]
+__all__ = [
+    "Moments",
+    "NStepWindows",
+    "VTrace",
+    "denormalise",
+    "gae",
+    "lambda_returns",
+    "merge_moments",
+    "n_step_returns",
+    "n_step_windows",
+    "no_moments",
+    "normalise",
+    "normalise_advantages",
+    "vtrace",
+]

@@ -7,16 +7,20 @@ while an answer is fetched; more would only increase the lag of the policy.
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import cloudpickle
+from numpy.typing import DTypeLike
 
 from hotloop.data.fragment import Fragment
-from hotloop.errors import SettingError, WorkerError, expect_positive
+from hotloop.data.layout import Tree
+from hotloop.errors import SettingError, WorkerError, did_you_mean, expect_positive
 from hotloop.loop import stage
 from hotloop.rollout.env_metadata import AnyVectorEnv
 from hotloop.rollout.process import ProcessWorkerPool
+from hotloop.rollout.serial import SerialWorkerPool
 from hotloop.rollout.steps import Counts, Policy
 from hotloop.rollout.worker import Failure, TakesWeights, Update, WorkerSettings
 from hotloop.rollout.worker_pool import Died, Event, WorkerPool
@@ -30,9 +34,11 @@ class FragmentCollector:
     make_envs: makes the vector env of a worker; called in the worker. policy: as for
     `StepCollector`; it is pickled, by value where it is defined in a script. Its version is 0
     until it is updated.
-    backend: "process" for this machine, "ray" for a cluster. num_cpus: of each Ray actor.
+    backend: "process" for this machine, "ray" for a cluster, "serial" for this process, where the
+    workers take turns and the same seed gives the same fragments. num_cpus: of each Ray actor.
     seed: `FragmentWorker` says which env gets which. restarts: how many workers may be replaced
     after they died or raised; each loses its own fragments under way only.
+    dtypes, to_env, frame_stack, frame_skip: as for `StepCollector`.
     policy_effect: "pure" lets experiments replace the policy in the workers, see `stage`.
     timeout_s: a worker that has not answered for so long counts as dead; None waits for ever.
 
@@ -46,14 +52,16 @@ class FragmentCollector:
         *,
         fragment_steps: int,
         num_workers: int = 2,
-        backend: Literal["process", "ray"] = "process",
+        backend: str = "process",
         seed: int = 0,
         restarts: int = 3,
         timeout_s: float | None = None,
         double_buffer: bool | Literal["auto"] = "auto",
         frame_stack: int = 0,
         frame_skip: int | None = None,
-        policy_effect: Literal["pure", "effectful"] = "effectful",
+        dtypes: Mapping[str, DTypeLike] | None = None,
+        to_env: Callable[[Tree], Tree] | None = None,
+        policy_effect: Literal["pure", "stateful", "effectful"] = "effectful",
         num_cpus: float = 1.0,
     ) -> None:
         expect_positive("num_workers", num_workers)
@@ -67,6 +75,8 @@ class FragmentCollector:
             frame_stack=frame_stack,
             frame_skip=frame_skip,
             policy_effect=policy_effect,
+            dtypes=dtypes or {},
+            to_env=to_env,
         )
         self.policy_version = 0
         self.counts = Counts()
@@ -78,16 +88,14 @@ class FragmentCollector:
         self._generations = [0] * num_workers
         self._heard = [0.0] * num_workers
         self._down: dict[int, str] = {}  # workers to be replaced, and why
+        self._asked = [0] * num_workers  # requests that have no answer yet
+        self._resting = False
         # With worker and generation: that worker is asked for another when one is taken.
         self._ready: deque[tuple[int, int, Fragment | Failure]] = deque()
         self._kept: deque[Fragment] = deque()  # taken by a `collect` that then had to raise
         self._closed = False
         if backend == "process":
-            # Named here, so that an experiment knows the stages of the workers; what they change
-            # cannot be put back from here.
-            stage("act", effect=policy_effect)
-            for name in ("env step", "env send", "env wait", "store"):
-                stage(name, effect="effectful")
+            _name_stages(policy_effect)
         self._workers = _worker_pool(backend, settings, num_cpus)
         self._wait = stage("fragment wait", self._workers.wait, effect="effectful")
         self._send = stage("broadcast", self._workers.broadcast, effect="effectful")
@@ -103,8 +111,9 @@ class FragmentCollector:
         died and no restart is left.
         """
         expect_positive("n", n)
-        if self._closed:
-            raise WorkerError("fragment collector: expected an open one, got one that is closed")
+        if self._closed or self._resting:
+            state = "closed" if self._closed else "resting"
+            raise WorkerError(f"fragment collector: expected an open one, got one that is {state}")
         if self.restarts_left > 0:
             for index in sorted(self._down):
                 self._restart(index)
@@ -143,6 +152,28 @@ class FragmentCollector:
         self._send(update, alive)
         return self.policy_version
 
+    @property
+    def waiting(self) -> int:
+        """Fragments that have arrived and were not taken yet."""
+        return len(self._ready) + len(self._kept)
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """No worker works inside; fragments that were under way wait to be taken.
+
+        Raises: WorkerError if a worker dies on the way there and no restart is left.
+        """
+        self._resting = True
+        try:
+            while any(self._asked[i] for i in range(len(self._asked)) if i not in self._down):
+                self._take_in(self._wait(self._patience()))
+            yield
+        finally:
+            self._resting = False
+            if not self._closed:
+                for index in range(len(self._asked)):
+                    self._ask(index)
+
     def close(self) -> None:
         """End all workers. Idempotent; fragments that were returned stay valid."""
         self._closed = True
@@ -163,7 +194,20 @@ class FragmentCollector:
         self._workers.start(index, self._generations[index], self._policy)
         if self._weights is not None:
             self._workers.broadcast(self._weights, [index])
-        for _ in range(IN_FLIGHT):
+        self._asked[index] = 0
+        self._ask(index)
+
+    def _ask(self, index: int) -> None:
+        """Ask a worker for as many fragments as it may have under way."""
+        if self._resting or index in self._down:
+            return
+        ready = sum(
+            1
+            for other, generation, _ in self._ready
+            if other == index and generation == self._generations[index]
+        )
+        while self._asked[index] + ready < IN_FLIGHT:
+            self._asked[index] += 1
             self._workers.request(index)
 
     def _restart(self, index: int) -> None:
@@ -191,8 +235,8 @@ class FragmentCollector:
             error: Exception = cloudpickle.loads(result.error)
             error.add_note(f"in fragment worker {index}")
             raise error
-        if generation == self._generations[index] and index not in self._down:
-            self._workers.request(index)
+        if generation == self._generations[index]:
+            self._ask(index)
         return result
 
     def _take_in(self, events: list[Event]) -> None:
@@ -205,6 +249,7 @@ class FragmentCollector:
             if isinstance(event, Died):
                 self._down[index] = f"it died ({event.reason})"
                 continue
+            self._asked[index] -= 1
             self._ready.append((index, self._generations[index], event.result))
             if not isinstance(event.result, Fragment):
                 self._down[index] = f"it raised {event.result.name}"
@@ -219,12 +264,31 @@ class FragmentCollector:
         return max(0.0, min(self._heard) + self._timeout_s - time.monotonic()) + 0.01
 
 
+def _name_stages(policy_effect: Literal["pure", "stateful", "effectful"]) -> None:
+    """Name the stages of the workers here, so that an experiment knows them.
+
+    What they change cannot be put back from here.
+    """
+    stage("act", effect=policy_effect)
+    for name in ("env step", "env send", "env wait", "store"):
+        stage(name, effect="effectful")
+
+
 def _worker_pool(backend: str, settings: WorkerSettings, num_cpus: float) -> WorkerPool:
     pickled: bytes = cloudpickle.dumps(settings)
-    if backend == "process":
-        return ProcessWorkerPool(pickled, settings.num_workers)
-    if backend != "ray":
-        raise SettingError(f"backend: expected 'process' or 'ray', got {backend!r}")
+    if backend not in _POOLS:
+        raise SettingError(
+            f"backend: expected {', '.join(map(repr, _POOLS))}, got {backend!r}"
+            f"{did_you_mean(backend, _POOLS)}"
+        )
+    return _POOLS[backend](pickled, settings.num_workers, num_cpus)
+
+
+def _process(settings: bytes, num_workers: int, _num_cpus: float) -> WorkerPool:
+    return ProcessWorkerPool(settings, num_workers)
+
+
+def _ray(settings: bytes, _num_workers: int, num_cpus: float) -> WorkerPool:
     try:
         from hotloop.rollout.ray import RayWorkerPool
     except ModuleNotFoundError as error:
@@ -232,4 +296,15 @@ def _worker_pool(backend: str, settings: WorkerSettings, num_cpus: float) -> Wor
             f"backend='ray': needs a package that is not installed ({error.name}); "
             "pip install 'hotloop[ray]'"
         ) from error
-    return RayWorkerPool(pickled, num_cpus)
+    return RayWorkerPool(settings, num_cpus)
+
+
+def _serial(settings: bytes, _num_workers: int, _num_cpus: float) -> WorkerPool:
+    return SerialWorkerPool(settings)
+
+
+_POOLS: Mapping[str, Callable[[bytes, int, float], WorkerPool]] = {
+    "serial": _serial,
+    "process": _process,
+    "ray": _ray,
+}

@@ -1,13 +1,15 @@
 """A fragment worker: a policy beside its own envs, the same in a process and in a Ray actor."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import cloudpickle
 import numpy as np
+from numpy.typing import DTypeLike
 
 from hotloop.data.fragment import Fragment
+from hotloop.data.layout import Tree
 from hotloop.envs.pickling import portable_error
 from hotloop.errors import SettingError
 from hotloop.rollout.env_metadata import AnyVectorEnv
@@ -45,6 +47,8 @@ class WorkerSettings:
     frame_stack: int
     frame_skip: int | None
     policy_effect: Literal["pure", "stateful", "effectful"]
+    dtypes: Mapping[str, DTypeLike]
+    to_env: Callable[[Tree], Tree] | None
 
 
 class Update(NamedTuple):
@@ -96,6 +100,8 @@ class FragmentWorker:
             frame_stack=made.frame_stack,
             frame_skip=made.frame_skip,
             policy_effect=made.policy_effect,
+            dtypes=made.dtypes,
+            to_env=made.to_env,
         )
 
     def update(self, update: Update) -> None:

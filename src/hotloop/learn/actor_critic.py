@@ -1,0 +1,255 @@
+"""Actors and critics in torch, with all parameters in one flat vector.
+
+The optimiser, the clipping of the gradient's norm and the copy that travels to workers are then
+one operation each, whatever the number of layers. Two kinds: a pair of perceptrons run as one, and
+any torch module with an actor's and a critic's head.
+"""
+
+import copy
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hotloop.data.layout import Tree, tree_map
+from hotloop.learn.actor import ActingNetwork, Perceptron, Weights, perceptron_shapes, take_over
+from hotloop.learn.distributions import Distribution, Floats
+from hotloop.learn.observations import Array, Observations
+
+# The gains that PPO is known to need: a small last layer of the actor makes the first actions
+# about equally likely.
+ACTOR_GAIN, CRITIC_GAIN, INNER_GAIN = 0.01, 1.0, math.sqrt(2)
+
+
+class ActorCritic(Protocol):
+    """A network of outputs and values.
+
+    flat: all parameters. grad: their gradient, which backward adds to and the optimiser reads.
+    acting: the same network without gradients, on the memory of this one.
+    """
+
+    flat: nn.Parameter
+    grad: Tensor
+    acting: ActingNetwork
+
+    def __call__(self, obs: Any) -> tuple[Tensor, Tensor]:
+        """Return outputs (N, size) and values (N,), for tensors of what `acting` prepared."""
+        ...
+
+
+class PerceptronPair:
+    """Two separate multi-layer perceptrons of one shape, the actor and the critic, run as one.
+
+    Layer weights are stacked (2, inputs, outputs), so that each layer is one batched product for
+    both; see `perceptron_shapes`. weights, biases, free: leaves of these shapes, which share the
+    memory of `flat`.
+    """
+
+    def __init__(
+        self,
+        observations: Observations,
+        distribution: Distribution,
+        hidden_sizes: Sequence[int],
+        *,
+        scaling: Floats | None,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        free = distribution.free
+        sizes = [observations.inputs, *hidden_sizes, distribution.size - free]
+        weights = _orthogonal(sizes, torch.Generator().manual_seed(seed))
+        rest = perceptron_shapes(sizes, free)[len(weights) :]
+        first = [*weights, *(torch.zeros(shape) for shape in rest)]
+        self.flat, self.grad, parts = _flattened([tensor.to(device) for tensor in first])
+        leaves = []
+        for data, slope in parts:
+            leaf = data.requires_grad_()
+            leaf.grad = slope
+            leaves.append(leaf)
+        self.weights, self.biases = leaves[: len(weights)], leaves[len(weights) : -1]
+        self.free = leaves[-1]
+        on_cpu = device.type == "cpu"
+        parameters = self.flat.detach().cpu().numpy()
+        acting = Perceptron(observations, sizes, free, parameters, scaling)
+        self.acting: ActingNetwork = acting if on_cpu else CopiedPerceptron(acting, self.flat)
+
+    def __call__(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return outputs (N, size) and values (N,) of observations (N, inputs)."""
+        hidden = obs.expand(2, *obs.shape)
+        *inner, last = zip(self.biases, self.weights, strict=True)
+        for bias, weight in inner:
+            hidden = torch.baddbmm(bias, hidden, weight).tanh()
+        actor, critic = torch.baddbmm(last[0], hidden, last[1]).unbind(0)
+        if len(self.free):
+            actor = torch.cat((actor, self.free.expand(len(actor), -1)), 1)
+        return actor, critic[:, 0]
+
+
+class CopiedPerceptron:
+    """A perceptron whose parameters are learned on another device: they are copied to act."""
+
+    def __init__(self, perceptron: Perceptron, flat: Tensor) -> None:
+        self._perceptron, self._flat = perceptron, flat
+
+    def prepared(self, obs: Tree) -> Floats:
+        """As `Perceptron`."""
+        return self._perceptron.prepared(obs)
+
+    def __call__(self, obs: Tree) -> tuple[Floats, Floats]:
+        """As `Perceptron`, by the newest parameters."""
+        return self._newest()(obs)
+
+    def load(self, weights: Weights) -> None:
+        """As `Perceptron`; the parameters on the device change too."""
+        self._perceptron.load(weights)
+        self._flat.data.copy_(torch.from_numpy(self._perceptron.parameters))
+
+    def _newest(self) -> Perceptron:
+        np.copyto(self._perceptron.parameters, self._flat.detach().cpu().numpy())
+        return self._perceptron
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._newest().__reduce__()
+
+
+class WithHeads(nn.Module):
+    """An actor's and a critic's head on the features that a module makes of observations.
+
+    features: from observations to (N, width).
+    """
+
+    def __init__(self, features: nn.Module, width: int, distribution: Distribution) -> None:
+        super().__init__()
+        self.features = features
+        self.actor = nn.Linear(width, distribution.size - distribution.free)
+        self.critic = nn.Linear(width, 1)
+        self.free = nn.Parameter(torch.zeros(distribution.free))
+        for head, gain in ((self.actor, ACTOR_GAIN), (self.critic, CRITIC_GAIN)):
+            nn.init.orthogonal_(head.weight, gain)
+            nn.init.zeros_(head.bias)
+
+    def forward(self, obs: Any) -> tuple[Tensor, Tensor]:
+        """Return outputs (N, size) and values (N,)."""
+        features = self.features(obs)
+        actor, critic = self.actor(features), self.critic(features)
+        if len(self.free):
+            actor = torch.cat((actor, self.free.expand(len(actor), -1)), 1)
+        return actor, critic[:, 0]
+
+
+class ModuleActorCritic:
+    """Any torch module from observations to outputs and values, on its own device.
+
+    prepare: from observations as the env gives them to the arrays that the module takes. The
+    module is put into evaluation mode for good: with dropout, the policy that acts and the one
+    that learns would not be the same. Its parameters become views of `flat`.
+    """
+
+    def __init__(self, module: nn.Module, prepare: Callable[[Tree], Tree]) -> None:
+        self.module, self.prepare = module.eval(), prepare
+        parameters = list(module.parameters())
+        self.flat, self.grad, parts = _flattened(parameters)
+        for parameter, (data, slope) in zip(parameters, parts, strict=True):
+            parameter.data, parameter.grad = data, slope
+        self.acting: ActingNetwork = ActingModule(self)
+
+    def __call__(self, obs: Any) -> tuple[Tensor, Tensor]:
+        """Return outputs (N, size) and values (N,)."""
+        outputs, value = self.module(obs)
+        return outputs, value
+
+    @classmethod
+    def rebuilt(
+        cls, module: nn.Module, prepare: Callable[[Tree], Tree], parameters: Floats
+    ) -> ActingNetwork:
+        """Make a network of a module's frame, see `frame`, and of its parameters."""
+        made = cls(module, prepare).acting
+        made.load(Weights(parameters))
+        return made
+
+    def frame(self) -> nn.Module:
+        """Copy the module, on the CPU and without its parameters: only their shapes are kept.
+
+        Pickled as they are, the parameters would each bring along the whole vector of which they
+        are views.
+        """
+        frame = copy.deepcopy(self.module).cpu()
+        for parameter in frame.parameters():
+            parameter.data = torch.zeros(()).expand(parameter.shape)
+        return frame
+
+
+class ActingModule:
+    """A `ModuleActorCritic` without gradients. A pickled copy acts on the CPU."""
+
+    def __init__(self, net: ModuleActorCritic) -> None:
+        self._net = net
+
+    def prepared(self, obs: Tree) -> Tree:
+        """Return the arrays that the module takes."""
+        return self._net.prepare(obs)
+
+    def __call__(self, obs: Tree) -> tuple[Floats, Floats]:
+        """Return outputs (B, size) and values (B,) for observations (B, ...)."""
+        with torch.no_grad():
+            outputs, value = self._net(to_tensors(self.prepared(obs), self._net.flat.device))
+        return outputs.cpu().numpy(), value.cpu().numpy()
+
+    def load(self, weights: Weights) -> None:
+        """Take weights over. Raises: ShapeError for those of another network."""
+        # By way of an array, for arrays that came with a message cannot be written.
+        parameters = np.empty(self._net.flat.shape, np.float32)
+        take_over(parameters, weights.parameters, "weights: parameters")
+        self._net.flat.data.copy_(torch.from_numpy(parameters))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        net = self._net
+        parameters = net.flat.detach().cpu().numpy().copy()
+        return ModuleActorCritic.rebuilt, (net.frame(), net.prepare, parameters)
+
+
+def to_tensors(tree: Tree, device: torch.device) -> Any:
+    """Return a tree of arrays as tensors on a device; on the CPU they share memory if they can."""
+    return tree_map(lambda array: _tensor(array).to(device), tree)
+
+
+def _tensor(array: Array) -> Tensor:
+    # torch warns of arrays that cannot be written, as those of Ray, and refuses negative strides.
+    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
+        array = array.copy()
+    return torch.from_numpy(array)
+
+
+def _orthogonal(sizes: Sequence[int], generator: torch.Generator) -> list[Tensor]:
+    """Draw the first weights of both nets, (2, inputs, outputs) a layer, from `generator` alone."""
+    weights = []
+    for i, (rows, columns) in enumerate(itertools.pairwise(sizes)):
+        last = i == len(sizes) - 2
+        weight = torch.zeros(2, rows, columns)
+        actor, critic = weight[0], weight[1, :, :1] if last else weight[1]
+        nn.init.orthogonal_(actor, ACTOR_GAIN if last else INNER_GAIN, generator=generator)
+        nn.init.orthogonal_(critic, CRITIC_GAIN if last else INNER_GAIN, generator=generator)
+        weights.append(weight)
+    return weights
+
+
+def _flattened(
+    tensors: Sequence[Tensor],
+) -> tuple[nn.Parameter, Tensor, list[tuple[Tensor, Tensor]]]:
+    """Join tensors into one parameter.
+
+    Returns it, its gradient, and for each tensor the views of both in its shape.
+    """
+    flat = nn.Parameter(torch.cat([tensor.detach().reshape(-1) for tensor in tensors]))
+    flat.grad = grad = torch.zeros_like(flat)
+    sizes = [tensor.numel() for tensor in tensors]
+    shares = zip(torch.split(flat.detach(), sizes), torch.split(grad, sizes), strict=True)
+    parts = [
+        (data.view(tensor.shape), slope.view(tensor.shape))
+        for tensor, (data, slope) in zip(tensors, shares, strict=True)
+    ]
+    return flat, grad, parts

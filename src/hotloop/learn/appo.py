@@ -1,0 +1,123 @@
+"""Asynchronous PPO: actors act while a learner passes over each batch several times.
+
+PPO's clipped loss bounds how far an update moves from the policy that acted, whose lag is part of
+that distance; V-trace (Espeholt et al. 2018) corrects what the critic learns. How fragments come
+from actors to the update stands in `asynchronous.py`.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hotloop.data.layout import tree_map
+from hotloop.errors import SettingError
+from hotloop.learn.asynchronous import AsynchronousLearner, AsynchronousSettings, Steps
+from hotloop.learn.learner import Array, rows
+from hotloop.learn.losses import Batch, Figures, clipped_loss
+from hotloop.loop import Loop
+from hotloop.loop.target import LoopFamily, settings_of
+from hotloop.ops import normalise_advantages
+
+
+@dataclass(frozen=True)
+class APPOSettings(AsynchronousSettings):
+    """Everything that a run of asynchronous PPO depends on; the defaults are for CartPole-v1.
+
+    Raises: SettingError for settings that do not fit.
+    """
+
+    algorithm: ClassVar[str] = "appo"
+
+    total_steps: int = 200_000
+    """Training stops here if the env is not solved before, in env steps."""
+    num_envs: int = 16
+    """Envs of all actors together."""
+    epochs: int = 4
+    """Passes of an update over its batch."""
+    minibatches: int = 1
+    """Parts into which a pass cuts the batch; one optimiser step each."""
+    clip: float = 0.25
+    """How far the probability ratio may leave 1 before its gradient is cut, at the start."""
+    trace_lambda: float = 0.95
+    """λ of V-trace: decay of its trace a step, 0 trusts the critic, 1 the returns."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        steps = self.batch_fragments * self.fragment_steps * self.num_envs // self.num_actors
+        if steps % self.minibatches:
+            raise SettingError(
+                f"appo: minibatches: expected a divisor of the batch's {steps} steps "
+                f"(batch_fragments x fragment_steps x envs of an actor), got {self.minibatches}"
+            )
+
+
+class APPO(AsynchronousLearner):
+    """The learner; `iterate` takes a batch, updates, and sends the parameters out."""
+
+    settings: APPOSettings
+    settings_type = APPOSettings
+    synchronous = False
+
+    def _update(self, steps: Steps) -> None:
+        """Several passes down PPO's loss, with advantages and targets of V-trace."""
+        s, left = self.settings, self.left()
+        self.optimizer.param_groups[0]["lr"] = s.learning_rate * left
+        value, advantage, target = self._targets(steps)
+        device = self.policy.flat.device
+
+        def tensor(array: Array) -> Tensor:
+            return torch.from_numpy(rows(array, steps.valid)).to(device)
+
+        obs = tree_map(lambda x: x[:-1], steps.obs)
+        batch = Batch(
+            self.policy.tensors(rows(obs, steps.valid)),
+            tensor(steps.action),
+            tensor(steps.log_prob),
+            tensor(normalise_advantages(advantage, steps.valid)),
+            tensor(self.value_targets(target, steps.valid)),
+        )
+        for _ in range(s.epochs):
+            for part in batch.parts(s.minibatches, self.rng):
+                loss, terms = clipped_loss(self.policy, part, s, s.clip * left)
+                self.descend(loss, part._asdict())
+        valid = steps.valid
+        self._update_figures = Figures(
+            terms, self.policy.distribution, value[valid], target[valid], s.clip * left
+        )
+        self.observe(obs, valid)
+
+    def _targets(self, steps: Steps) -> tuple[Array, Array, Array]:
+        """Return values, advantages and what the critic is to learn, (T, B) each."""
+        length, width = steps.reward.shape
+        outputs, critic = self.policy.outputs(rows(steps.obs))
+        value = self.values(critic).reshape(length + 1, width)
+        with torch.no_grad():
+            log_prob = self.policy.distribution.log_prob(
+                torch.from_numpy(outputs[: length * width]), torch.from_numpy(rows(steps.action))
+            )
+        rho = np.exp(log_prob.numpy().reshape(length, width) - steps.log_prob)
+        trace = self.trace(steps, value, rho)
+        # The loss has a ratio of its own: that of V-trace's advantage, min(1, ρ), is taken out.
+        limited = np.minimum(rho, 1)
+        advantage = np.divide(
+            trace.advantage, limited, out=np.zeros_like(limited), where=limited > 0
+        )
+        return value[:-1], advantage, trace.target
+
+    @property
+    def _optimizer_steps(self) -> int:
+        return self.settings.epochs * self.settings.minibatches
+
+
+def loop(settings: APPOSettings) -> Loop:
+    """Return asynchronous PPO as a loop that can be measured. Raises: as `APPO`."""
+    return APPO(settings).loop()
+
+
+APPO_LOOPS = LoopFamily(
+    lambda env_id, settings: loop(settings_of(APPOSettings, {**settings, "env_id": env_id}))
+)
+"""`appo:ENV_ID` as a target."""

@@ -1,0 +1,241 @@
+"""Distributions of actions: drawn from with NumPy, learned from with tensors.
+
+The methods of learning use the methods of the tensors that they are given, so that this module
+imports no torch: actors in worker processes do not need it.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from hotloop.errors import TargetError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Floats = NDArray[np.float32]
+Actions = NDArray[Any]
+
+
+class Distribution(Protocol):
+    """The distribution of actions for the outputs of an actor. B is the batch, or T x B."""
+
+    @property
+    def size(self) -> int:
+        """Outputs of the actor for one observation."""
+        ...
+
+    @property
+    def free(self) -> int:
+        """Outputs, the last ones, that are parameters and no function of the observation."""
+        ...
+
+    @property
+    def choices(self) -> "tuple[Categorical, ...]":
+        """The choices whose logits are the outputs, in order; none for continuous actions."""
+        ...
+
+    def sample(self, outputs: Floats, rng: np.random.Generator) -> tuple[Actions, Floats]:
+        """Draw actions for outputs (B, size); returns them and their log-probabilities (B,)."""
+        ...
+
+    def mode(self, outputs: Floats) -> Actions:
+        """Return the likeliest action for each of outputs (B, size)."""
+        ...
+
+    def log_prob(self, outputs: "Tensor", action: "Tensor") -> "Tensor":
+        """Return log π(action), (B,), differentiable."""
+        ...
+
+    def entropy(self, outputs: "Tensor") -> "Tensor":
+        """Return the entropy of π, (B,), differentiable."""
+        ...
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """One choice among `size`, numbered from `start`; the outputs are logits."""
+
+    size: int
+    start: int = 0
+    free = 0
+
+    @property
+    def choices(self) -> "tuple[Categorical, ...]":
+        """Itself."""
+        return (self,)
+
+    def sample(self, outputs: Floats, rng: np.random.Generator) -> tuple[Actions, Floats]:
+        """Invert the cumulative probabilities at one uniform number a row.
+
+        A choice of probability 0 is never drawn: the number is below the total, and steps over
+        choices that add nothing to the sum.
+        """
+        shifted = outputs - outputs.max(1, keepdims=True)
+        cumulative = np.exp(shifted).cumsum(1)
+        total = cumulative[:, -1]
+        uniform = rng.random(len(outputs), dtype=np.float32) * total
+        choice: NDArray[np.int64] = (cumulative[:, :-1] <= uniform[:, None]).sum(1)
+        return choice + self.start, shifted[np.arange(len(choice)), choice] - np.log(total)
+
+    def mode(self, outputs: Floats) -> Actions:
+        """The action of the largest logit."""
+        choice: NDArray[np.int64] = outputs.argmax(1)
+        return choice + self.start
+
+    def log_prob(self, outputs: "Tensor", action: "Tensor") -> "Tensor":
+        """log π(a) = logit_a − log Σ exp logit."""
+        return outputs.log_softmax(1).gather(1, (action - self.start).unsqueeze(1)).squeeze(1)
+
+    def entropy(self, outputs: "Tensor") -> "Tensor":
+        """H = −Σ π log π."""
+        log_probs = outputs.log_softmax(1)
+        return -(log_probs.exp() * log_probs).sum(1)
+
+
+@dataclass(frozen=True)
+class MultiCategorical:
+    """Several independent choices; the outputs are their logits, one after the other."""
+
+    choices: tuple[Categorical, ...]
+    free = 0
+
+    @property
+    def size(self) -> int:
+        """Logits of all choices."""
+        return sum(choice.size for choice in self.choices)
+
+    @property
+    def _cuts(self) -> list[int]:
+        return list(itertools.accumulate(choice.size for choice in self.choices[:-1]))
+
+    def sample(self, outputs: Floats, rng: np.random.Generator) -> tuple[Actions, Floats]:
+        """Each choice by itself; log-probabilities add."""
+        parts = np.split(outputs, self._cuts, axis=1)
+        drawn = [c.sample(part, rng) for c, part in zip(self.choices, parts, strict=True)]
+        return np.stack([a for a, _ in drawn], 1), np.sum([p for _, p in drawn], 0)
+
+    def mode(self, outputs: Floats) -> Actions:
+        """Each choice by itself."""
+        parts = np.split(outputs, self._cuts, axis=1)
+        return np.stack([c.mode(part) for c, part in zip(self.choices, parts, strict=True)], 1)
+
+    def log_prob(self, outputs: "Tensor", action: "Tensor") -> "Tensor":
+        """The sum over the choices."""
+        parts = zip(
+            self.choices, outputs.tensor_split(self._cuts, 1), action.unbind(1), strict=True
+        )
+        return _total([choice.log_prob(part, taken) for choice, part, taken in parts])
+
+    def entropy(self, outputs: "Tensor") -> "Tensor":
+        """The sum over the choices."""
+        parts = zip(self.choices, outputs.tensor_split(self._cuts, 1), strict=True)
+        return _total([choice.entropy(part) for choice, part in parts])
+
+
+def _total(parts: "Sequence[Tensor]") -> "Tensor":
+    first, *others = parts
+    return sum(others, first)
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Independent normals around the outputs' first half; the second half is log σ."""
+
+    dimensions: int
+    choices = ()
+
+    @property
+    def size(self) -> int:
+        """A mean and a log standard deviation for each dimension."""
+        return 2 * self.dimensions
+
+    @property
+    def free(self) -> int:
+        """The standard deviations are parameters, no function of the observation."""
+        return self.dimensions
+
+    def sample(self, outputs: Floats, rng: np.random.Generator) -> tuple[Actions, Floats]:
+        """Mean plus σ times standard normals; not clipped to the env's bounds."""
+        mean, log_std = outputs[:, : self.dimensions], outputs[:, self.dimensions :]
+        noise = rng.standard_normal(mean.shape, np.float32)
+        log_prob = -(0.5 * noise**2 + log_std + 0.5 * np.float32(math.log(2 * math.pi))).sum(1)
+        return mean + np.exp(log_std) * noise, log_prob
+
+    def mode(self, outputs: Floats) -> Actions:
+        """The mean."""
+        return outputs[:, : self.dimensions]
+
+    def log_prob(self, outputs: "Tensor", action: "Tensor") -> "Tensor":
+        """log π(a) = −Σ [((a − μ) / σ)² / 2 + log σ + log(2π) / 2]."""
+        mean, log_std = outputs[:, : self.dimensions], outputs[:, self.dimensions :]
+        scaled = (action - mean) * (-log_std).exp()
+        return -(0.5 * scaled**2 + log_std + 0.5 * math.log(2 * math.pi)).sum(1)
+
+    def entropy(self, outputs: "Tensor") -> "Tensor":
+        """H = Σ [log σ + log(2πe) / 2]."""
+        return (outputs[:, self.dimensions :] + 0.5 * math.log(2 * math.pi * math.e)).sum(1)
+
+
+@dataclass(frozen=True, eq=False)
+class ActionSpec:
+    """The actions of one space: how they are drawn, stored, and given to the env.
+
+    dtype: of the actions that are stored and learned from: at least as precise as the env's.
+    bounds: lowest and highest, of a Box; a Gaussian draws beyond them.
+    """
+
+    distribution: Distribution
+    dtype: np.dtype[Any]
+    env_dtype: np.dtype[Any]
+    bounds: tuple[Actions, Actions] | None
+
+    @classmethod
+    def of(cls, space: gymnasium.Space[Any]) -> "ActionSpec":
+        """The actions of `space`. Raises: TargetError for a space without a distribution."""
+        distribution, env_dtype = distribution_for(space), np.dtype(space.dtype)
+        if isinstance(space, spaces.Box):
+            stored = np.result_type(np.float32, env_dtype)
+            return cls(distribution, stored, env_dtype, (space.low, space.high))
+        return cls(distribution, np.dtype(np.int64), env_dtype, None)
+
+    @property
+    def draws_for_env(self) -> bool:
+        """Whether the env takes actions as they are drawn."""
+        return self.bounds is None and self.env_dtype == self.dtype
+
+    def for_env(self, action: Actions) -> Actions:
+        """Return actions as the env takes them: in its bounds, and of its type."""
+        if self.bounds is not None:
+            action = np.clip(action, *self.bounds)
+        return action.astype(self.env_dtype, copy=False)
+
+
+def distribution_for(space: gymnasium.Space[Any]) -> Distribution:
+    """Return the distribution over the actions of `space`.
+
+    Raises: TargetError for a space without one.
+    """
+    match space:
+        case spaces.Discrete():
+            return Categorical(int(space.n), int(space.start))
+        case spaces.MultiDiscrete() if space.nvec.ndim == 1:
+            starts = np.broadcast_to(space.start, space.nvec.shape)
+            return MultiCategorical(
+                tuple(Categorical(int(n), int(s)) for n, s in zip(space.nvec, starts, strict=True))
+            )
+        case spaces.MultiBinary() if len(space.shape) == 1:
+            return MultiCategorical((Categorical(2),) * space.shape[0])
+        case spaces.Box() if len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating):
+            return Gaussian(space.shape[0])
+    raise TargetError(
+        f"policy: actions: expected Discrete, MultiDiscrete, MultiBinary or a Box of floats with "
+        f"one dimension, got {space}; wrap the env so that it takes one of them"
+    )

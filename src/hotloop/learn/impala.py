@@ -1,0 +1,96 @@
+"""IMPALA (Espeholt et al. 2018): actors act, a learner corrects for their lag by V-trace.
+
+Settings, and the update. How fragments come from actors to the update stands in
+`asynchronous.py`, V-trace in `hotloop.ops`.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from hotloop.data.layout import tree_map
+from hotloop.learn.asynchronous import AsynchronousLearner, AsynchronousSettings, Steps
+from hotloop.learn.learner import rows
+from hotloop.learn.losses import Figures, Terms
+from hotloop.loop import Loop
+from hotloop.loop.target import LoopFamily, settings_of
+
+
+@dataclass(frozen=True)
+class IMPALASettings(AsynchronousSettings):
+    """Everything that a run of IMPALA depends on; the defaults are tuned for CartPole-v1.
+
+    Raises: SettingError for settings that do not fit.
+    """
+
+    algorithm: ClassVar[str] = "impala"
+
+    total_steps: int = 400_000
+    """Training stops here if the env is not solved before, in env steps."""
+    num_envs: int = 32
+    """Envs of all actors together."""
+    fragment_steps: int = 20
+    """Steps of every env in a fragment (T)."""
+    learning_rate: float = 1e-3
+    """Adam's step size at the start."""
+    anneal: bool = False
+    """Whether the learning rate falls linearly, to nothing at `total_steps`."""
+    clip_pg_rho: float = 1.0
+    """ρ̄_pg of V-trace: ratios above it count as this much in the policy's gradient."""
+
+
+class IMPALA(AsynchronousLearner):
+    """The learner; `iterate` takes a batch, updates, and sends the parameters out."""
+
+    settings: IMPALASettings
+    settings_type = IMPALASettings
+    synchronous = False
+
+    def _update(self, steps: Steps) -> None:
+        """One step down −E[A log π(a)] + c₁ E[(V − vs)²] − c₂ E[H]; A and vs are V-trace's.
+
+        Source: Espeholt et al. 2018, section 4.2.
+        """
+        s, distribution = self.settings, self.policy.distribution
+        self.optimizer.param_groups[0]["lr"] = s.learning_rate * self.left()
+        length, width = steps.reward.shape
+        count, device = length * width, self.policy.flat.device
+        # One pass for the observations acted on and the last ones, which only bootstrap.
+        obs = self.policy.tensors(rows(steps.obs))
+        outputs, critic = self.policy(obs)
+        outputs = outputs[:count]
+        action = torch.from_numpy(rows(steps.action)).to(device)
+        behaviour = torch.from_numpy(rows(steps.log_prob)).to(device)
+        log_prob = distribution.log_prob(outputs, action)
+        log_ratio = log_prob - behaviour
+
+        value = self.values(critic.detach().cpu().numpy()).reshape(length + 1, width)
+        rho = log_ratio.detach().exp().cpu().numpy().reshape(length, width)
+        trace = self.trace(steps, value, rho, clip_pg_rho=s.clip_pg_rho)
+        target = torch.from_numpy(rows(self.value_targets(trace.target, steps.valid))).to(device)
+        advantage = torch.from_numpy(rows(trace.advantage)).to(device)
+        # Steps that are no transitions have the advantage 0, and their own value for a target.
+        gain = (advantage * log_prob).mean()
+        error = torch.nn.functional.mse_loss(critic[:count], target)
+        loss = s.value_weight * error - gain
+        entropy = None
+        if s.entropy_weight:
+            entropy = distribution.entropy(outputs).mean()
+            loss = loss - s.entropy_weight * entropy
+        self.descend(loss, {"obs": obs, "action": action, "advantage": advantage, "target": target})
+        self.observe(tree_map(lambda x: x[:-1], steps.obs), steps.valid)
+        terms = Terms(gain, error, entropy, log_ratio, outputs)
+        valid = steps.valid
+        self._update_figures = Figures(terms, distribution, value[:-1][valid], trace.target[valid])
+
+
+def loop(settings: IMPALASettings) -> Loop:
+    """Return IMPALA as a loop that can be measured. Raises: as `IMPALA`."""
+    return IMPALA(settings).loop()
+
+
+IMPALA_LOOPS = LoopFamily(
+    lambda env_id, settings: loop(settings_of(IMPALASettings, {**settings, "env_id": env_id}))
+)
+"""`impala:ENV_ID` as a target."""

@@ -1,0 +1,140 @@
+"""The parts of losses that several learners share, and the figures that say how learning goes."""
+
+import operator
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from hotloop.data.layout import tree_map
+from hotloop.learn.distributions import Distribution
+from hotloop.learn.policy import Policy
+
+
+class Batch(NamedTuple):
+    """Transitions as PPO's loss takes them, N of them."""
+
+    obs: Any
+    """What the policy takes: a tree of tensors (N, ...)."""
+    action: Tensor
+    """(N, ...), as drawn."""
+    log_prob: Tensor
+    """(N,), log μ(a) of the policy that acted."""
+    advantage: Tensor
+    """(N,)."""
+    target: Tensor
+    """(N,): what the critic is to learn."""
+
+    def parts(self, count: int, rng: np.random.Generator) -> Iterator["Batch"]:
+        """Cut the batch at random into `count` minibatches; a single one is the batch as it is."""
+        if count == 1:
+            yield self
+            return
+        order = torch.from_numpy(rng.permutation(len(self.action))).to(self.action.device)
+        for index in order.chunk(count):
+            yield Batch(*(tree_map(operator.itemgetter(index), part) for part in self))
+
+
+class Terms(NamedTuple):
+    """What a loss is made of: all differentiable. N transitions."""
+
+    gain: Tensor  # what the policy's gradient ascends, a scalar
+    value_error: Tensor  # mean squared error of the critic, a scalar
+    entropy: Tensor | None  # mean entropy of the policy, a scalar; None where it has no weight
+    log_ratio: Tensor  # log π(a) − log μ(a), (N,)
+    outputs: Tensor  # of the actor, (N, size)
+
+
+def clipped_gain(log_ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
+    """E[min(ρA, clip(ρ, 1 ± ε)A)] with ρ = π(a) / μ(a), of (N,) each; a scalar.
+
+    Source: Schulman et al. 2017, equation 7.
+    """
+    ratio = log_ratio.exp()
+    clipped = ratio.clamp(1 - clip, 1 + clip)
+    return torch.minimum(ratio * advantage, clipped * advantage).mean()
+
+
+class ClippedSettings(Protocol):
+    """The settings of PPO's loss."""
+
+    @property
+    def value_weight(self) -> float:
+        """Weight of the critic's squared error."""
+        ...
+
+    @property
+    def entropy_weight(self) -> float:
+        """Weight of the policy's entropy."""
+        ...
+
+
+def clipped_loss(
+    policy: Policy, batch: Batch, settings: ClippedSettings, clip: float
+) -> tuple[Tensor, Terms]:
+    """−E[min(ρA, clip(ρ, 1 ± ε)A)] + c₁ E[(V − R)²] − c₂ E[H], with ρ = π(a) / μ(a).
+
+    Returns a scalar and its terms.
+    Source: Schulman et al. 2017, equations 7 and 9.
+    """
+    outputs, value = policy(batch.obs)
+    log_ratio = policy.distribution.log_prob(outputs, batch.action) - batch.log_prob
+    gain = clipped_gain(log_ratio, batch.advantage, clip)
+    error = torch.nn.functional.mse_loss(value, batch.target)
+    loss = settings.value_weight * error - gain
+    entropy = None
+    if settings.entropy_weight:
+        entropy = policy.distribution.entropy(outputs).mean()
+        loss = loss - settings.entropy_weight * entropy
+    return loss, Terms(gain, error, entropy, log_ratio, outputs)
+
+
+class Figures:
+    """The figures of an update by the names that CleanRL logs, computed when asked for.
+
+    value, return_: what the critic said of the transitions, and what came. clip: of the ratio.
+    """
+
+    def __init__(
+        self,
+        terms: Terms,
+        distribution: Distribution,
+        value: NDArray[Any],
+        return_: NDArray[Any],
+        clip: float | None = None,
+    ) -> None:
+        # Without the graph, which would keep all of an update's memory.
+        self._terms = Terms._make(None if term is None else term.detach() for term in terms)
+        self._distribution, self._clip = distribution, clip
+        self._value, self._return = value, return_
+
+    @torch.no_grad()
+    def __call__(self) -> dict[str, float]:
+        """approx_kl is E[(ρ − 1) − log ρ], old_approx_kl E[−log ρ]: two estimates of KL(μ, π)."""
+        gain, value_error, entropy, log_ratio, outputs = self._terms
+        ratio = log_ratio.exp()
+        if entropy is None:
+            entropy = self._distribution.entropy(outputs).mean()
+        figures = {
+            "policy_loss": -gain,
+            "value_loss": value_error,
+            "entropy": entropy,
+            "old_approx_kl": -log_ratio.mean(),
+            "approx_kl": (ratio - 1 - log_ratio).mean(),
+        }
+        if self._clip is not None:
+            figures["clipfrac"] = ((ratio - 1).abs() > self._clip).float().mean()
+        found = {name: float(figure) for name, figure in figures.items()}
+        return found | {"explained_variance": explained_variance(self._value, self._return)}
+
+
+def explained_variance(value: NDArray[Any], return_: NDArray[Any]) -> float:
+    """1 − Var(R − V) / Var(R) over arrays of one shape; not a number for equal returns.
+
+    1: the critic foresees every return; 0: no better than their mean.
+    """
+    variance = float(np.var(return_))
+    return float("nan") if variance == 0 else 1 - float(np.var(return_ - value)) / variance
