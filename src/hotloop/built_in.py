@@ -23,6 +23,12 @@ class BuiltIn:
 DEFAULT_MODEL = "covid"
 BUILT_IN: Mapping[str, BuiltIn] = {
     "ppo": BuiltIn("hotloop.learn.ppo:PPO_LOOPS", "ppo:CartPole-v1", "PPO on any Gymnasium env"),
+    "appo": BuiltIn(
+        "hotloop.learn.appo:APPO_LOOPS", "appo:CartPole-v1", "PPO with actors that act meanwhile"
+    ),
+    "impala": BuiltIn(
+        "hotloop.learn.impala:IMPALA_LOOPS", "impala:CartPole-v1", "IMPALA, with V-trace"
+    ),
     "covid": BuiltIn(
         "hotloop.models.epidemic.covid:MODEL",
         "covid:astoria",

@@ -258,7 +258,7 @@ class AsynchronousLearner(Learner):
             unit="env steps",
             batches=self._optimizer_steps,
             state=[*self.state, *([self.actors.collector] if self.actors.here else [])],
-            in_flight=self.actors.in_flight * s.fragment_steps,
+            in_flight=self.actors.in_flight,
             close=self.close,
         )
 
