@@ -9,6 +9,7 @@ views and the rows written follow from one layout of the block.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pickle import PickleBuffer
 from typing import Any, SupportsIndex
 
@@ -59,7 +60,8 @@ class FragmentSpec:
         if self.frame_stack:
             check_stackable(self.obs, self.frame_stack)
 
-    @property
+    # Cached, as a fragment that arrives is made anew around its memory.
+    @cached_property
     def ending(self) -> np.dtype[Any]:
         """The record of one episode's end: where, its return and length, the final observation."""
         fields: list[Any] = [
@@ -79,7 +81,7 @@ class FragmentSpec:
             ]
         return np.dtype(fields, align=True)
 
-    @property
+    @cached_property
     def fixed(self) -> dict[str, tuple[Layout, tuple[int, ...]]]:
         """The parts whose size does not depend on what happens, and their leading dimensions."""
         step = (self.steps, self.envs)
@@ -97,7 +99,7 @@ class FragmentSpec:
             "rows": (stacked if self.frame_stack else self.obs, (self.steps + 1, self.envs)),
         }
 
-    @property
+    @cached_property
     def fixed_nbytes(self) -> int:
         """Bytes of the fixed parts."""
         return sum(layout.nbytes(*prefix) for layout, prefix in self.fixed.values())

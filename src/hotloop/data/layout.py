@@ -5,6 +5,7 @@ for `Dict`, a tuple for `Tuple`. A space without fixed shape (Text, Graph, Seque
 your own) is an array of objects here; Gymnasium returns those as a tuple, see `public`.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -229,5 +230,5 @@ def _numbers(column: Sequence[Any]) -> NDArray[Any]:
 def _padded(leaf: Layout, prefix: tuple[int, ...]) -> int:
     if leaf.dtype.hasobject:
         return 0
-    size = leaf.dtype.itemsize * int(np.prod((*prefix, *leaf.shape), dtype=np.int64))
+    size = leaf.dtype.itemsize * math.prod(prefix) * math.prod(leaf.shape)
     return -(-size // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
