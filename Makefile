@@ -26,7 +26,11 @@ DEMO_SECONDS ?= 8
 DEMO_BUDGET ?= 30
 
 demo: $(READY)
-	@$(BIN)/hotloop train ppo:CartPole-v1 --save .hotloop/demo-train.run
+	@rm -f .hotloop/demo-train.run .hotloop/demo.checkpoint
+	@# A training that solves nothing exits with 1; the page then says so.
+	@$(BIN)/hotloop train ppo:CartPole-v1 --checkpoint .hotloop/demo.checkpoint --save .hotloop/demo-train.run \
+	  || [ -s .hotloop/demo-train.run ]
+	@$(BIN)/hotloop evaluate .hotloop/demo.checkpoint
 	@$(BIN)/hotloop benchmark ppo:CartPole-v1 --seconds $(DEMO_SECONDS) --save .hotloop/demo-benchmark.run
 	@rm -f .hotloop/demo-simplify.run
 	@# A restless machine is refused a verdict; the page then says so.

@@ -47,6 +47,10 @@ class RunError(HotloopError):
     """A run file that cannot be read or written."""
 
 
+class CheckpointError(HotloopError):
+    """A checkpoint that cannot be read, written, or used for what was asked."""
+
+
 class JournalError(HotloopError):
     """A journal that cannot be read or written."""
 

@@ -455,7 +455,7 @@ def test_runs_of_every_kind_are_noted(
     hotloop: Callable, project: Path, words: tuple[str, ...], names: set[str]
 ) -> None:
     done = hotloop(*words, cwd=project)
-    assert done.code == 0, done.err
+    assert done.code == (words[0] == "train"), done.err  # 256 steps solve nothing
     (run,) = noted(project).runs
     assert run.verb == ("backends" if "--backends" in words else words[0])
     assert names <= set(run.metrics)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 HEAVY = ("numpy", "torch", "ray", "rich", "tyro", "numba", "gymnasium", "psutil")
-VERBS = ("benchmark", "simplify", "train", "simulate", "calibrate", "report", "doctor")
+VERBS = ("benchmark", "simplify", "train", "evaluate", "simulate", "calibrate", "report", "doctor")
 
 
 def modules_loaded_by(code: str) -> set[str]:

@@ -17,6 +17,7 @@ from hotloop.envs.cartpole import CartPoleVectorEnv
 from hotloop.errors import SettingError, TargetError
 from hotloop.learn import ppo
 from hotloop.learn.evaluate import Evaluation
+from hotloop.learn.training import train
 from hotloop.loop.state import Snapshot
 from support.plain_ppo import plain_parameters
 
@@ -83,7 +84,7 @@ def test_learns_cartpole():
     for seed in (1, 16, 20):
         seen = []
         settings = ppo.PPOSettings(seed=seed)
-        result = ppo.train(settings, on_iteration=seen.append)
+        result = train(settings, on_iteration=seen.append)
         results.append(result)
         assert result.target_return == 475
         assert (np.diff(result.env_steps) > 0).all()
@@ -121,9 +122,7 @@ def test_shuffled_rewards_do_not_learn(monkeypatch):
     def mean_returns(advantages):
         monkeypatch.setattr(ppo, "gae", advantages)
         results = [
-            ppo.train(
-                ppo.PPOSettings(seed=seed, total_steps=6 * 2048, anneal=False, target_return=501)
-            )
+            train(ppo.PPOSettings(seed=seed, total_steps=6 * 2048, anneal=False, target_return=501))
             for seed in (1, 2, 3, 4, 5)
         ]
         for result in results:  # nobody reaches 501
@@ -249,7 +248,7 @@ def test_trains_on_any_supported_actions(walk, space):
     settings = ppo.PPOSettings(
         env_id=walk(space), total_steps=192, evaluate_every=64, entropy_weight=0.01, **SMALL
     )
-    result = ppo.train(settings)
+    result = train(settings)
     assert math.isnan(result.target_return)
     assert not result.solved
     assert result.env_steps.tolist() == [64, 128, 192]

@@ -10,6 +10,7 @@ import hotloop
 from hotloop.envs import make_vec
 from hotloop.errors import SettingError
 from hotloop.learn import ppo
+from hotloop.learn.training import train
 from hotloop.loop import drive
 from hotloop.loop.control import process_control
 from hotloop.loop.state import unsupported_parts
@@ -111,7 +112,7 @@ def test_the_loop_can_be_measured_with_envs_elsewhere(double_buffer, effectful, 
 
 def test_training_evaluates_as_in_one_process(children):
     results = [
-        ppo.train(ppo.PPOSettings(**settings, total_steps=192, evaluate_every=64))
+        train(ppo.PPOSettings(**settings, total_steps=192, evaluate_every=64))
         for settings in (SMALL, PROCESS)
     ]
     for name in ("env_steps", "mean_return"):
@@ -122,7 +123,7 @@ def test_training_evaluates_as_in_one_process(children):
 
 def test_workers_end_when_an_env_raises(registered, children):
     with pytest.raises(ValueError, match="planted"):
-        ppo.train(ppo.PPOSettings(**PROCESS, env_id="HotloopFails-v0"))
+        train(ppo.PPOSettings(**PROCESS, env_id="HotloopFails-v0"))
 
 
 def test_workers_end_when_training_is_interrupted(children):
@@ -131,7 +132,7 @@ def test_workers_end_when_training_is_interrupted(children):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ppo.train(ppo.PPOSettings(**PROCESS), on_iteration=interrupt)
+        train(ppo.PPOSettings(**PROCESS), on_iteration=interrupt)
 
 
 def test_workers_end_when_the_learner_cannot_be_made(registered, children):

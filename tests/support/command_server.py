@@ -20,8 +20,11 @@ from pathlib import Path
 from typing import Any
 
 LIGHT = ("benchmark", "simplify", "report", "doctor", "backends")
-WITH_TORCH = ("train", "simulate", "calibrate")
-_MORE = {"light": ("hotloop.envs.sweep",), "torch": ("hotloop.models.epidemic.covid",)}
+WITH_TORCH = ("train", "evaluate", "simulate", "calibrate")
+_MORE = {
+    "light": ("hotloop.envs.sweep",),
+    "torch": ("hotloop.learn.ppo", "hotloop.models.epidemic.covid", "hotloop.results.train"),
+}
 _READY = "ready\n"
 
 

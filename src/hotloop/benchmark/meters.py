@@ -115,7 +115,7 @@ class GpuGauge:
         return request.metrics[0].value / 100, request.metrics[1].value / 100
 
 
-class _Tree:
+class ProcessTree:
     """Processor time and memory of this process and its descendants."""
 
     def __init__(self) -> None:
@@ -176,7 +176,7 @@ class Meters:
 
     def __init__(self) -> None:
         self.gpu = GpuGauge()
-        self._tree = _Tree()
+        self._tree = ProcessTree()
         self._rows: list[tuple[float, ...]] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="hotloop-meters", daemon=True)

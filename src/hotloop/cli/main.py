@@ -11,12 +11,13 @@ VERBS = {
     "gate": "is a version slower than its baseline? the exit code says so",
     "repeat": "did it help, was it worth it, are we done? `repeat try` notes a change",
     "train": "train a learner of hotloop's own, such as ppo:CartPole-v1",
+    "evaluate": "how good is the policy of a checkpoint?",
     "simulate": "what becomes of a model, and how far do its runs differ?",
     "calibrate": "which parameters of a model meet what was observed in each step?",
     "report": "draw saved runs again, in the terminal or as a page",
     "doctor": "what can this machine measure?",
 }
-NEED_TORCH = ("train", "simulate", "calibrate")
+NEED_TORCH = ("train", "evaluate", "simulate", "calibrate")
 
 USAGE = """\
 usage: hotloop VERB [options]
@@ -38,7 +39,8 @@ hotloop VERB --help shows a verb's options.
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a verb; returns the exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted.
+    """Run a verb; returns the exit code: 0 done, 1 failed or not solved, 2 wrong usage, 130
+    interrupted.
 
     Of a gate also 3, slower than its baseline, and 4, cannot say.
     """

@@ -1,29 +1,54 @@
-"""`hotloop train ppo:ENV`: train until two greedy evaluations pass, or the env steps are used."""
+"""`hotloop train ALGORITHM:ENV`: train until two greedy evaluations pass, or to the last step."""
 
 import dataclasses
-import math
+import itertools
+import re
+import shlex
 import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import tyro
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.console import Console
 
+from hotloop.cli.files import check_place
 from hotloop.cli.finish import finish
-from hotloop.cli.output import consoles, parse, show_run
-from hotloop.errors import TargetError
-from hotloop.learn.ppo import PPOSettings, train
-from hotloop.learn.training import Point, Training
-from hotloop.loop.run import Run
+from hotloop.cli.options import target_in, with_settings
+from hotloop.cli.output import consoles, given, parse, quiet, show_run
+from hotloop.errors import SettingError, expect_positive
+from hotloop.learn.algorithms import ALGORITHMS, learner_type, split_target
+from hotloop.learn.checkpoint import Checkpoint, load_checkpoint
+from hotloop.learn.settings import LearnerSettings
+from hotloop.loop.run import FOLDER, Run
+
+NOT_SOLVED = 1
+DEFAULT_TARGET = "ppo:CartPole-v1"
 
 
 @dataclasses.dataclass(frozen=True)
-class Options(PPOSettings):
-    """Train PPO until 20 greedy fixed-seed episodes reach the env's threshold twice in a row."""
+class Options:
+    """Train until 20 greedy fixed-seed episodes reach the env's threshold twice in a row. Exits
+    with 0 if that solved the env, with 1 if not. The options of another algorithm are shown by
+    `hotloop train ALGORITHM:ENV --help`.
+    """
 
-    target: tyro.conf.Positional[str] = "ppo:CartPole-v1"
-    """ppo:ENV, with the id of any Gymnasium env, also "module:id"."""
-    env_id: tyro.conf.Suppress[str] = ""
+    target: tyro.conf.Positional[str] = DEFAULT_TARGET
+    """ALGORITHM:ENV, such as ppo:CartPole-v1: the id of any Gymnasium env, also "module:id"."""
+    resume: Path | None = None
+    """Go on from a checkpoint, with its target and its settings."""
+    checkpoint: Path | None = None
+    """Where to write checkpoints; default: under .hotloop/, or the one that is resumed."""
+    checkpoint_every: int = 100_000
+    """Env steps between two checkpoints, which with ppo begin new episodes in all envs; 0: only at
+    the end and after Ctrl-C."""
+    time_limit: float | None = None
+    """End after so many seconds of training, over all resumes."""
+    tensorboard: Path | None = None
+    """Write TensorBoard events into this folder."""
+    price_per_hour: float | None = None
+    """What the machine costs, in any currency, to show what was spent."""
     json: bool = False
     """Print the learning curve as JSON instead of the report."""
     save: Path | None = None
@@ -33,87 +58,137 @@ class Options(PPOSettings):
 def run(arguments: list[str]) -> int:
     """Run the verb; returns the exit code.
 
-    Raises: TargetError and SettingError for what does not fit; what the env raises. The envs are
-    closed then, and after an interrupt.
+    Raises: TargetError, SettingError and CheckpointError for what does not fit; what the env
+    raises. The envs are closed then, and after an interrupt.
     """
-    options = parse(Options, arguments, "train")
+    path = _value_of("resume", arguments)
+    resume = load_checkpoint(Path(path)) if path else None
+    algorithm, env_id = split_target(_target_in(arguments, resume))
+    options = _parse(arguments, algorithm, env_id, resume)
+    # Here, as they load torch: an unknown target is refused without it.
+    from hotloop.learn.training import Trainer
+    from hotloop.results.train import train
+
     console, errors = consoles(options.json)
-    learner, colon, env_id = options.target.partition(":")
-    if learner != "ppo" or not colon:
-        raise TargetError(f"{options.target!r} is no learner's target; one is ppo:CartPole-v1")
-    names = [field.name for field in dataclasses.fields(PPOSettings)]
-    settings = PPOSettings(
-        **{name: getattr(options, name) for name in names if name != "env_id"}, env_id=env_id
-    )
+    expect_positive("--price-per-hour", options.price_per_hour)
+    checkpoint = _checkpoint_path(options)
     # As for `module:function`: "module:id" finds modules of the folder that the user is in.
     sys.path.insert(0, str(Path.cwd()))
-    points: list[Point] = []
-    interrupted: KeyboardInterrupt | None = None
-    columns = (
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f} env steps, greedy return {task.fields[shown]}"),
-    )
-    with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        task = bar.add_task(options.target, total=settings.total_steps, shown="…")
-
-        def on_iteration(point: Point) -> None:
-            points.append(point)
-            shown = "…" if math.isnan(point.mean_return) else f"{point.mean_return:.0f}"
-            bar.update(task, completed=point.env_steps, shown=shown)
-
-        try:
-            result = train(settings, on_iteration=on_iteration)
-        except KeyboardInterrupt as interrupt:
-            interrupted = interrupt
-            result = _partial_training(points)
-    saved = _run(options.target, settings, result, complete=interrupted is None)
+    with quiet(options.json):
+        result, error = train(
+            lambda: Trainer(
+                _settings_of(options, algorithm),
+                checkpoint=checkpoint,
+                checkpoint_every=options.checkpoint_every,
+                resume=resume,
+                time_limit_s=options.time_limit,
+            ),
+            f"{algorithm}:{env_id}",
+            errors,
+            resumed_from=options.resume,
+            tensorboard=options.tensorboard,
+            price_per_hour=options.price_per_hour,
+        )
 
     def show() -> None:
-        show_run(console, saved, json=options.json)
+        show_run(console, result, json=options.json)
+        _say_checkpoint(errors, result)
 
-    return finish(errors, saved, interrupted, options.save, show)
-
-
-def _partial_training(points: list[Point]) -> Training:
-    """Return an interrupted training: a greedy return that changed was a new evaluation."""
-    evaluated = [
-        point
-        for before, point in zip([None, *points], points, strict=False)
-        if not math.isnan(point.mean_return)
-        and (before is None or point.mean_return != before.mean_return)
-    ]
-    return Training(
-        target_return=math.nan,
-        env_steps=np.array([point.env_steps for point in evaluated], np.int64),
-        seconds=np.array([point.seconds for point in evaluated]),
-        mean_return=np.array([point.mean_return for point in evaluated]),
-        solved=False,
-    )
+    code = finish(errors, result, error, options.save, show)
+    return code or (0 if result.facts["solved"] else NOT_SOLVED)
 
 
-def _run(target: str, settings: PPOSettings, result: Training, complete: bool) -> Run:
-    threshold = None if math.isnan(result.target_return) else result.target_return
-    passed = np.zeros(len(result.mean_return), np.bool_)
-    if threshold is not None:
-        passed = result.mean_return >= threshold
-    return Run(
-        verb="train",
-        target=target,
-        settings=dataclasses.asdict(settings),
-        facts={
-            "env_id": settings.env_id,
-            "unit": "env steps",
-            "threshold": threshold,
-            "solved": result.solved,
-            "steps_to_solve": result.steps_to_solve,
-            "seconds_to_solve": result.seconds_to_solve,
-        },
-        arrays={
-            "env_steps": result.env_steps,
-            "seconds": result.seconds,
-            "mean_return": result.mean_return,
-            "passed": passed,
-        },
-        complete=complete,
-    )
+def _value_of(name: str, arguments: Sequence[str]) -> str:
+    """The value of an option that must be known before the others are read; empty without."""
+    for word, following in itertools.pairwise([*arguments, ""]):
+        option, equals, value = word.partition("=")
+        if option == f"--{name}":
+            return value if equals else following
+    return ""
+
+
+def _target_in(arguments: Sequence[str], resume: Checkpoint | None) -> str:
+    """The target among the arguments: the first word that names an algorithm, else the first."""
+    taken = {f"--{field.name}" for field in dataclasses.fields(Options)}
+    for before, word in itertools.pairwise(["", *arguments]):
+        if word.partition(":")[0] in ALGORITHMS and before.replace("-", "_")[2:] not in taken:
+            return word
+    return target_in(arguments, Options, DEFAULT_TARGET if resume is None else resume.target)
+
+
+def _parse(arguments: list[str], algorithm: str, env_id: str, resume: Checkpoint | None) -> Any:
+    """Read the options: those of the verb, and the settings of the algorithm.
+
+    What a resumed training does not name stays as it is in its checkpoint.
+    """
+    kind = learner_type(algorithm).settings_type
+    own: dict[str, Any] = {"target": f"{algorithm}:{env_id}"}
+    defaults: dict[str, Any] = {}
+    if resume is not None:
+        own["checkpoint_every"] = resume.every
+        if type(resume.settings) is kind:
+            defaults = {f.name: getattr(resume.settings, f.name) for f in dataclasses.fields(kind)}
+        if given("backend", arguments):
+            defaults["num_workers"] = None  # those of another backend
+    settings = _with_defaults(kind, defaults | {"env_id": env_id})
+    settings.__doc__ = f"Settings of {algorithm}."
+    options = with_settings(_with_defaults(Options, own), {"settings": settings})
+    parsed: Any = parse(options, arguments, "train")
+    if (algorithm, env_id) != split_target(parsed.target):
+        raise SettingError(
+            f"{parsed.target}: expected the target before the options, got it behind one that "
+            "takes no value"
+        )
+    return parsed
+
+
+def _with_defaults(kind: type[Any], defaults: dict[str, Any]) -> type[Any]:
+    """A dataclass of options with other defaults; the id of the env is no option of its own."""
+    fields: list[Any] = []
+    for field in dataclasses.fields(kind):
+        if field.name in defaults:
+            hint = tyro.conf.Suppress[str] if field.name == "env_id" else field.type
+            fields.append((field.name, hint, dataclasses.field(default=defaults[field.name])))
+    changed = dataclasses.make_dataclass(kind.__name__, fields, bases=(kind,), frozen=True)
+    changed.__doc__ = kind.__doc__
+    return changed
+
+
+def _settings_of(options: Any, algorithm: str) -> LearnerSettings:
+    kind = learner_type(algorithm).settings_type
+    return kind(**{f.name: getattr(options.settings, f.name) for f in dataclasses.fields(kind)})
+
+
+def _checkpoint_path(options: Any) -> Path:
+    """Where the checkpoints go. Raises: SettingError for a place where none can be written."""
+    path: Path = options.checkpoint or options.resume or _default_path(options.target)
+    check_place("--checkpoint", path)
+    if path.exists() and path != options.resume:
+        raise SettingError(
+            f"--checkpoint: {path}: expected the name of a new file, got one that exists; go on "
+            f"from it with --resume {path}, or name another"
+        )
+    return path
+
+
+def _default_path(target: str) -> Path:
+    """By date and target, as runs are named."""
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    name = re.sub(r"[^\w.-]+", "-", target).strip("-")[-100:]
+    stem, number = f"{stamp}-train-{name}", 1
+    path = FOLDER / f"{stem}.checkpoint"
+    while path.exists():
+        number += 1
+        path = FOLDER / f"{stem}-{number}.checkpoint"
+    return path
+
+
+def _say_checkpoint(errors: Console, run: Run) -> None:
+    """Print the command that uses the newest checkpoint."""
+    path = run.facts["checkpoint"]
+    if path is not None:
+        verb = "evaluate" if run.facts["solved"] else "train --resume"
+        command = f"hotloop {verb} {shlex.quote(path)}"
+        errors.print(
+            f"checkpoint: {command}", style="dim", markup=False, highlight=False, soft_wrap=True
+        )

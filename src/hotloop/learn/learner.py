@@ -1,5 +1,6 @@
 """What all learners have in common: a policy, its optimiser, what is counted, what is saved."""
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,9 +16,10 @@ from torch import Tensor
 
 from hotloop.data.fragment import Fragment
 from hotloop.data.layout import Tree, leaves, tree_map
-from hotloop.errors import HotloopError
+from hotloop.errors import CheckpointError, HotloopError
 from hotloop.learn.policy import Policy, make_policy
 from hotloop.learn.settings import LearnerSettings
+from hotloop.learn.state import expect_alike
 from hotloop.loop import Loop
 from hotloop.ops import Moments, denormalise, merge_moments, no_moments, normalise
 
@@ -194,27 +196,43 @@ class Learner(ABC):
         return {**figures, "learning_rate": self.optimizer.param_groups[0]["lr"]}
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a resumed training needs: dicts, lists, numbers, text and arrays."""
-        adam = self.optimizer.state_dict()["state"].get(0, {})
+        """Everything that a resumed training needs: dicts, lists, numbers, text and arrays.
+
+        The figures of the last update are left out, as nothing follows from them.
+        """
+        count, mean, variance = self.progress.returns
+        returns = {"count": count, "mean": np.array(mean), "variance": np.array(variance)}
         return {
             "policy": self.policy.state_dict(),
-            "optimizer": {name: value.detach().cpu().numpy() for name, value in adam.items()},
+            "optimizer": self._adam_moments(),
             "generator": self.rng.bit_generator.state,
-            "progress": asdict(self.progress) | {"returns": self.progress.returns._asdict()},
+            "progress": asdict(self.progress) | {"returns": returns},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved state. Raises: ShapeError for the state of another policy."""
+        """Go on from a saved state.
+
+        Raises: CheckpointError for a state that is not one of this learner with these settings.
+        """
+        expect_alike(state, self.state_dict(), f"state of {self.settings.algorithm}")
         self.policy.load_state_dict(state["policy"])
         adam = self.optimizer.state_dict()
-        moments = {
-            name: torch.from_numpy(value.copy()) for name, value in state["optimizer"].items()
-        }
-        adam["state"] = {0: moments} if moments else {}
+        adam["state"] = {0: {n: torch.from_numpy(a.copy()) for n, a in state["optimizer"].items()}}
         self.optimizer.load_state_dict(adam)
-        self.rng.bit_generator.state = state["generator"]
-        progress = dict(state["progress"])
+        try:
+            self.rng.bit_generator.state = state["generator"]
+        except (ValueError, TypeError, OverflowError) as error:
+            raise CheckpointError(f"generator: expected the state of one, got {error}") from None
+        progress = copy.deepcopy(dict(state["progress"]))
         self.progress = Progress(**progress | {"returns": Moments(**progress["returns"])})
+
+    def _adam_moments(self) -> dict[str, Array]:
+        """Adam's state. Before its first step it has none, which means the same as zeros."""
+        found = self.optimizer.state_dict()["state"].get(0)
+        if found is None:
+            zeros = torch.zeros_like(self.policy.flat)
+            found = {"step": torch.zeros(()), "exp_avg": zeros, "exp_avg_sq": zeros}
+        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in found.items()}
 
 
 def policy_for(

@@ -8,7 +8,6 @@ good enough in `training.py`.
 """
 
 import logging
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -24,7 +23,6 @@ from hotloop.errors import SettingError
 from hotloop.learn.learner import Learner, next_values, policy_for, rows
 from hotloop.learn.losses import Batch, Figures, clipped_loss
 from hotloop.learn.settings import LearnerSettings
-from hotloop.learn.training import Point, Training, train_until_solved
 from hotloop.loop import Loop, stage
 from hotloop.loop.target import LoopFamily, settings_of
 from hotloop.ops import gae, normalise_advantages
@@ -200,28 +198,6 @@ PPO_LOOPS = LoopFamily(
     lambda env_id, settings: loop(settings_of(PPOSettings, {**settings, "env_id": env_id}))
 )
 """`ppo:ENV_ID` as a target."""
-
-
-def train(
-    settings: PPOSettings, *, on_iteration: Callable[[Point], None] | None = None
-) -> Training:
-    """Train until two greedy evaluations in a row reach the target, or `total_steps` are used.
-
-    Raises: as `PPO`, and what the env raises; the envs are closed in any case.
-    """
-    learner = PPO(settings)
-    try:
-        return train_until_solved(
-            learner.iterate,
-            learner.policy,
-            env_id=settings.env_id,
-            total_steps=settings.total_steps,
-            evaluate_every=settings.evaluate_every,
-            target_return=settings.target_return,
-            on_iteration=on_iteration,
-        )
-    finally:
-        learner.envs.close()
 
 
 def _made(settings: PPOSettings) -> VectorEnv:

@@ -13,9 +13,9 @@ from hotloop.repeat.entries import SECONDS, Metric, known
 from hotloop.report.charts.learning import LearningCurve, learning_curve
 from hotloop.report.charts.svg import NARROW, WIDE
 from hotloop.report.console import print_warnings
-from hotloop.report.format import Count, Format
+from hotloop.report.format import Count, Format, Positive
 from hotloop.report.kind import Kind, PageContext
-from hotloop.report.numbers import seconds
+from hotloop.report.numbers import number, seconds
 from hotloop.report.section import ChartView, Section, Tile, number_markup
 
 _FORMAT = Format(
@@ -26,7 +26,21 @@ _FORMAT = Format(
         "steps_to_solve": Count | None,
         "seconds_to_solve": float | None,
     },
-    optional_facts={"unit": str},
+    optional_facts={
+        "unit": str,
+        "ended": str,
+        "seconds": float,
+        "wall_s": float,
+        "env_steps_done": Count,
+        "updates": Count,
+        "batches": Count,
+        "episodes": Count,
+        "training_return": float | None,
+        "figures": dict[str, float | None],
+        "checkpoint": str | None,
+        "resumed_from": str | None,
+        "price_per_hour": Positive | None,
+    },
     arrays={
         "env_steps": "count n",
         "seconds": "real n",
@@ -64,13 +78,85 @@ def print_train(console: Console, curve: LearningCurve, run: Run) -> None:
     elif returns:
         wanted = "" if curve.threshold is None else f" (wanted: {curve.threshold:g})"
         console.print(
-            f"[yellow]not solved[/] in {int(curve.env_steps[-1]):,} env steps: best mean greedy "
-            f"return {max(returns):.1f}{wanted}",
+            f"[yellow]not solved[/] in {_steps_done(curve, facts):,} env steps{_end(facts)}: best "
+            f"mean greedy return {max(returns):.1f}{wanted}",
             highlight=False,
         )
     else:
-        console.print("[yellow]not solved[/]: nothing was evaluated")
+        console.print(f"[yellow]not solved[/]{_end(facts)}: nothing was evaluated")
+    for name, words in _figures(facts):
+        console.print(f"[bold]{name:<8}[/] {escape(words)}", highlight=False)
     print_warnings(console, _warnings(run))
+
+
+def _steps_done(curve: LearningCurve, facts: dict[str, Any]) -> int:
+    """Env steps at the end; runs of earlier versions know those of the last evaluation."""
+    return int(facts.get("env_steps_done", curve.env_steps[-1] if curve.env_steps else 0))
+
+
+def _end(facts: dict[str, Any]) -> str:
+    """Why a training that solved nothing ended, where that is not said otherwise."""
+    at_limit = facts.get("ended") == "time"
+    return f" and {seconds(facts['seconds'])}, its time limit" if at_limit else ""
+
+
+def _figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """The figures at the end of a training, each with its name; none of earlier versions' runs."""
+    if not facts.get("seconds") or "figures" not in facts:
+        return []
+    rates = {"env steps/s": "env_steps_done", "updates/s": "updates", "batches/s": "batches"}
+    figures = [
+        (
+            "rate",
+            ", ".join(
+                f"{number(facts.get(of, 0) / facts['seconds'])} {name}"
+                for name, of in rates.items()
+            ),
+        )
+    ]
+    if facts.get("training_return") is not None:
+        figures.append(
+            (
+                "return",
+                f"{facts['training_return']:.1f} in training, mean of the last "
+                f"{min(100, facts.get('episodes', 0))} of {facts.get('episodes', 0):,} episodes",
+            )
+        )
+    figures += [
+        (name, ", ".join(f"{shown} {found:.3g}" for shown, found in parts))
+        for name, parts in (
+            ("loss", _named(facts["figures"], _LOSSES)),
+            ("lag", _named(facts["figures"], _LAG)),
+        )
+        if parts
+    ]
+    price = facts.get("price_per_hour")
+    if price is not None and "wall_s" in facts:
+        spent = number(facts["wall_s"] / 3600 * price)
+        figures.append(("cost", f"{spent} for {seconds(facts['wall_s'])}, evaluations included"))
+    return figures
+
+
+# By the name of a figure, how the report calls it.
+_LOSSES = {
+    "policy_loss": "policy",
+    "value_loss": "value",
+    "entropy": "entropy",
+    "approx_kl": "KL",
+    "clipfrac": "clipped",
+    "explained_variance": "explained variance",
+}
+_LAG = {
+    "lag_mean": "mean",
+    "lag_max": "most",
+    "queue_depth": "queue",
+    "fragments_dropped": "dropped",
+}
+
+
+def _named(figures: dict[str, float | None], names: dict[str, str]) -> list[tuple[str, float]]:
+    found = [(shown, figures.get(name)) for name, shown in names.items()]
+    return [(shown, value) for shown, value in found if value is not None]
 
 
 def _section(page: PageContext, curve: LearningCurve, run: Run) -> Section:
@@ -88,7 +174,10 @@ def _section(page: PageContext, curve: LearningCurve, run: Run) -> Section:
                     learning_curve(curve, width=width, name=f"{page.key}-learning-{width}")
                     for width in (WIDE, NARROW)
                 ],
-                notes=[_passes(curve)],
+                notes=[
+                    _passes(curve),
+                    *(f"{name.capitalize()}: {words}." for name, words in _figures(run.facts)),
+                ],
             )
         ],
         warnings=_warnings(run),
@@ -110,7 +199,7 @@ def _tiles(curve: LearningCurve, facts: dict[str, Any]) -> list[Tile]:
     best = (
         number_markup(f"{max(curve.mean_return):.1f}") if curve.mean_return else Markup("unknown")
     )
-    done = f"in {int(curve.env_steps[-1]):,} {curve.unit}" if curve.env_steps else ""
+    done = f"in {_steps_done(curve, facts):,} {curve.unit}" if curve.env_steps else ""
     return [
         Tile("not solved", number_markup("–"), done),
         Tile("best mean greedy return", best, wanted if curve.mean_return else "nothing evaluated"),
@@ -129,7 +218,11 @@ def _passes(curve: LearningCurve) -> str:
 
 
 def _warnings(run: Run) -> list[str]:
-    return [] if run.complete else ["the run was interrupted; this is what it had learned"]
+    if run.complete:
+        return []
+    failed = run.facts.get("ended") == "failed"
+    cause = "an error ended the training" if failed else "the run was interrupted"
+    return [f"{cause}; this is what it had learned"]
 
 
 def _json(_curve: LearningCurve, run: Run) -> dict[str, Any]:
@@ -153,6 +246,6 @@ TRAIN = Kind[LearningCurve](
     print=print_train,
     section=_section,
     json=_json,
-    has_samples=lambda _run: True,  # also an interrupted training has its settings and its time
+    has_samples=lambda run: run.facts.get("env_steps_done", 1) > 0,
     metrics=_metrics,
 )
