@@ -75,15 +75,14 @@ def print_train(console: Console, curve: LearningCurve, run: Run) -> None:
             "in a row",
             highlight=False,
         )
-    elif returns:
+    else:
         wanted = "" if curve.threshold is None else f" (wanted: {curve.threshold:g})"
+        best = f"best mean greedy return {max(returns):.1f}{wanted}" if returns else ""
         console.print(
-            f"[yellow]not solved[/] in {_steps_done(curve, facts):,} env steps{_end(facts)}: best "
-            f"mean greedy return {max(returns):.1f}{wanted}",
+            f"[yellow]not solved[/] in {_steps_done(curve, facts):,} env steps{_end(facts)}: "
+            f"{best or 'nothing was evaluated'}",
             highlight=False,
         )
-    else:
-        console.print(f"[yellow]not solved[/]{_end(facts)}: nothing was evaluated")
     for name, words in _figures(facts):
         console.print(f"[bold]{name:<8}[/] {escape(words)}", highlight=False)
     print_warnings(console, _warnings(run))
