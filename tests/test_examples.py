@@ -29,7 +29,7 @@ STEADY = 2
 
 
 # The others show what tests elsewhere prove; `make test-all` runs all of them.
-SLOW_SCRIPTS = ("08", "15", "17", "18", "19")
+SLOW_SCRIPTS = ("08", "15", "17", "18", "19", "20", "21", "22")
 
 
 def commands() -> list[tuple[str, str]]:

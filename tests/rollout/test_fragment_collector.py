@@ -104,6 +104,40 @@ def test_requests_are_bounded():
         assert versions[2:] == [1, 1, 1]
 
 
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_without_working_ahead_the_newest_policy_acts(backend):
+    settings = {**SETTINGS, "backend": backend, "work_ahead": False}
+    with FragmentCollector(MAKE, Scaled(), **settings) as collector:
+        turns = []
+        for version, n in enumerate([2, 3, 1, 4]):
+            if version:
+                collector.update({"w": float(version)})
+            fragments = collector.collect(n)
+            assert all((f.versions == version).all() for f in fragments)
+            assert all((f.extras["weight"] == version).all() for f in fragments)
+            assert collector.waiting == 0
+            turns += [worker_of(f) for f in fragments]
+        assert turns.count(0) == turns.count(1) == 5
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_without_working_ahead_an_error_costs_one_fragment(backend):
+    make = partial(faulty, "raise", seed=2)  # env 0 of worker 1, in its first fragment
+    settings = {**SETTINGS, "backend": backend, "work_ahead": False}
+    with FragmentCollector(make, policy, **settings, restarts=1) as collector:
+        with pytest.raises(ZeroDivisionError, match="the planted fault"):
+            collector.collect(2)
+        got = [f for _ in range(4) for f in collector.collect(2)]
+        assert collector.waiting == collector.restarts_left == 0
+        assert {worker_of(f) for f in got} == {0, 1}
+        check_truth([f for f in got if worker_of(f) == 0])
+        # The worker's first fragment says so, also that of the one that replaced worker 1.
+        for worker in (0, 1):
+            first, *others = [f.follows_reset for f in got if worker_of(f) == worker]
+            assert first
+            assert not any(others)
+
+
 def test_versions_and_weights_pickled_once():
     Scaled.pickled = 0
     with FragmentCollector(MAKE, Scaled(), **SETTINGS) as collector:

@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import AtariPreprocessing
 
 from hotloop import Loop
-from hotloop.data import leaves
+from hotloop.data import leaves, tree_map
 from hotloop.envs import make_vec
 from hotloop.envs.serial import SerialVectorEnv
 from hotloop.errors import SettingError, TargetError
@@ -45,7 +45,7 @@ def transitions(fragment, b):
                     bool(fragment.terminated[t, b]),
                     bool(fragment.truncated[t, b]),
                 ),
-                tuple(fragment.next_obs(t)[b].astype(int).tolist()),
+                tuple(fragment.all_next_obs[t, b].astype(int).tolist()),
             )
 
 
@@ -296,6 +296,30 @@ def test_vector_rewards_of_any_vector_env():
     assert fragment.episode_returns.tolist() == [[15, -15]] * 2 + [[24, -24]] * 2
     assert fragment.episode_lengths.tolist() == [3, 3, 3, 3]
     assert fragment.final_obs.tolist() == [[3]] * 4
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_next_observations_of_all_steps_are_those_of_each(mode):
+    collector = StepCollector(planted_vec(2, mode), policy, fragment_steps=30)
+    for follows_reset in (True, False):
+        fragment = collector.collect()
+        assert len(fragment.endings) > 5
+        each = [fragment.next_obs(t) for t in range(30)]
+        np.testing.assert_array_equal(fragment.all_next_obs, each)
+        assert fragment.follows_reset == follows_reset
+    collector.reset()
+    assert collector.collect().follows_reset
+    with_text = SerialVectorEnv([Everything] * 2, autoreset_mode=mode)
+    nested = StepCollector(with_text, act_on_everything, fragment_steps=7).collect()
+    for t in range(7):
+        one = leaves(tree_map(lambda rows, t=t: rows[t], nested.all_next_obs))
+        for got, expected in zip(one, leaves(nested.next_obs(t)), strict=True):
+            np.testing.assert_array_equal(got, expected)
+
+
+def act_on_everything(obs):
+    number = len(obs["place"])
+    return (np.zeros(number, np.int64), np.zeros((number, 2), np.float32)), {}
 
 
 def test_versions_are_stamped_where_they_change():

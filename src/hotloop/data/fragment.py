@@ -29,7 +29,7 @@ ALL_ENVS = slice(None)
 _INT, _FLAG = Layout(np.dtype(np.int64), ()), Layout(np.dtype(np.bool_), ())
 _INDEX = Layout(np.dtype(np.int32), ())
 _REWARD = Layout(np.dtype(np.float64), ())
-_ENDINGS, _FRAMES = 0, 1  # indices of `counts`
+_ENDINGS, _FRAMES, _RESET = 0, 1, 2  # indices of `counts`
 
 
 @dataclass(frozen=True)
@@ -217,6 +217,17 @@ class Fragment:
         return tree_map(patched, row, arrived)
 
     @property
+    def all_next_obs(self) -> Tree:
+        """Tree of (T, B, ...): `next_obs` of every step, in memory of its own."""
+
+        def patched(rows: Array, final: Array) -> Array:
+            following = rows[1:].copy()
+            following[self.final_t, self.final_b] = final
+            return following
+
+        return tree_map(patched, self.all_obs, self.final_obs)
+
+    @property
     def endings(self) -> Array:
         """(F,) records of the episodes that ended inside: t, b, return, length, lost."""
         return self._endings[: int(self._counts[_ENDINGS])]
@@ -252,6 +263,14 @@ class Fragment:
         return len(self.endings) - int(np.count_nonzero(self.endings["lost"]))
 
     @property
+    def follows_reset(self) -> bool:
+        """Whether all envs were reset before its first step; else it goes on from another one.
+
+        So it is with the first of a worker, also of one that replaced another.
+        """
+        return bool(self._counts[_RESET])
+
+    @property
     def transitions(self) -> int:
         """Steps that a learner may use."""
         return int(np.count_nonzero(self.valid))
@@ -281,9 +300,10 @@ class Fragment:
 
     # --- writing -----------------------------------------------------------------------------
 
-    def begin(self, obs: Tree, *, version: int = 0) -> None:
+    def begin(self, obs: Tree, *, version: int = 0, follows_reset: bool = False) -> None:
         """Start anew, with every env at `obs`, tree of (B, ...)."""
         self._counts[:] = 0
+        self._counts[_RESET] = follows_reset
         self._rebuilt = None
         self.valid[:] = True
         self.versions[:] = version

@@ -26,9 +26,11 @@ from hotloop.envs.table import Rows
 from hotloop.envs.vector import VectorEnv
 from hotloop.errors import ShapeError, TargetError
 from hotloop.integrations.loose_env import RESULT, InArray, LooseEnv, LooseResult
+from hotloop.integrations.tianshou_actors import ActorCollector
 from hotloop.integrations.tianshou_collector import FragmentCollector, FragmentCollectorFactory
 
 __all__ = [
+    "ActorCollector",
     "BackendVectorEnv",
     "DummyVectorEnv",
     "FragmentCollector",

@@ -41,6 +41,9 @@ class FragmentCollector:
     dtypes, to_env, frame_stack, frame_skip: as for `StepCollector`.
     policy_effect: "pure" lets experiments replace the policy in the workers, see `stage`.
     timeout_s: a worker that has not answered for so long counts as dead; None waits for ever.
+    work_ahead: False lets a worker begin a fragment only when `collect` asks for it. The newest
+    policy acts then, as on-policy learners expect, and workers rest between two calls. They take
+    turns in who makes how many.
 
     Raises: SettingError.
     """
@@ -56,6 +59,7 @@ class FragmentCollector:
         seed: int = 0,
         restarts: int = 3,
         timeout_s: float | None = None,
+        work_ahead: bool = True,
         double_buffer: bool | Literal["auto"] = "auto",
         frame_stack: int = 0,
         frame_skip: int | None = None,
@@ -89,6 +93,9 @@ class FragmentCollector:
         self._heard = [0.0] * num_workers
         self._down: dict[int, str] = {}  # workers to be replaced, and why
         self._asked = [0] * num_workers  # requests that have no answer yet
+        self._work_ahead = work_ahead
+        self._wanted = [0] * num_workers  # without working ahead: fragments for this `collect`
+        self._turn = 0  # the worker that makes the next of them
         self._resting = False
         # With worker and generation: that worker is asked for another when one is taken.
         self._ready: deque[tuple[int, int, Fragment | Failure]] = deque()
@@ -118,6 +125,8 @@ class FragmentCollector:
             for index in sorted(self._down):
                 self._restart(index)
         self._take_in(self._wait(0))
+        if not self._work_ahead:
+            self._share_out(n - len(self._kept) - sum(self._wanted))
         fragments: list[Fragment] = []
         try:
             while len(fragments) < n:
@@ -201,14 +210,23 @@ class FragmentCollector:
         """Ask a worker for as many fragments as it may have under way."""
         if self._resting or index in self._down:
             return
+        # Of a worker that was replaced, only the wanted ones count that it had made before.
         ready = sum(
             1
             for other, generation, _ in self._ready
-            if other == index and generation == self._generations[index]
+            if other == index and (generation == self._generations[index] or not self._work_ahead)
         )
-        while self._asked[index] + ready < IN_FLIGHT:
+        while self._asked[index] + ready < (IN_FLIGHT if self._work_ahead else self._wanted[index]):
             self._asked[index] += 1
             self._workers.request(index)
+
+    def _share_out(self, fragments: int) -> None:
+        """Want so many more fragments, of one worker after the other."""
+        for _ in range(fragments):
+            self._wanted[self._turn] += 1
+            self._turn = (self._turn + 1) % len(self._wanted)
+        for index in range(len(self._wanted)):
+            self._ask(index)
 
     def _restart(self, index: int) -> None:
         why = self._down[index]
@@ -231,6 +249,7 @@ class FragmentCollector:
                 self._restart(index)
             self._take_in(self._wait(self._patience()))
         index, generation, result = self._ready.popleft()
+        self._wanted[index] = max(0, self._wanted[index] - 1)
         if not isinstance(result, Fragment):
             error: Exception = cloudpickle.loads(result.error)
             error.add_note(f"in fragment worker {index}")

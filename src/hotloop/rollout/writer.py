@@ -51,6 +51,7 @@ class FragmentWriter:
         self._ended, self._some_ended = np.zeros(len(env_ids), np.bool_), False
         self._running_return = np.zeros(len(env_ids))
         self._running_length = np.zeros(len(env_ids), np.int64)
+        self._just_reset = True
 
     def open(self, spec: FragmentSpec, allocate: Allocate | None) -> None:
         """Take the fragment to fill: a new one from `allocate`, or else the same every time."""
@@ -67,7 +68,7 @@ class FragmentWriter:
         """Write the observations at which the fragment begins."""
         fragment = self.fragment
         assert fragment is not None
-        fragment.begin(obs, version=version)
+        fragment.begin(obs, version=version, follows_reset=self._just_reset)
         fragment.env_ids[:] = self._env_ids
 
     def write(
@@ -116,12 +117,13 @@ class FragmentWriter:
         fragment = self.fragment
         assert fragment is not None
         fragment.tally(self._running_return, self._running_length)
+        self._just_reset = False
         return fragment
 
     def forget_episodes(self) -> None:
         """Drop the episodes under way: all envs were reset."""
         self._ended[:], self._running_return[:], self._running_length[:] = False, 0, 0
-        self._some_ended = False
+        self._some_ended, self._just_reset = False, True
 
     def _end_episodes(self, t: int, first: int, ended: list[int], arrival: Arrival) -> None:
         """Note the episodes that ended in step `t`, by row; `first` is the column of row 0."""
