@@ -15,6 +15,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from hotloop.envs.serial import SerialVectorEnv
+from hotloop.loop.control import process_control
 
 MODES = [mode.name.lower() for mode in AutoresetMode]
 
@@ -60,6 +61,12 @@ def pid_policy(obs: Any) -> tuple[Any, dict[str, Any]]:
     """`policy`, which also tells in which process it acts."""
     action, extras = policy(obs)
     return action, {**extras, "pid": np.full(len(obs), os.getpid())}
+
+
+def own_control_policy(obs: Any) -> tuple[Any, dict[str, Any]]:
+    """`policy`, which also tells whether stages obey a control of this process alone."""
+    action, extras = policy(obs)
+    return action, {**extras, "own": np.full(len(obs), process_control().owner)}
 
 
 def truth(seed: int) -> Iterator[tuple[tuple[int, int, int], int, float, bool, bool]]:

@@ -21,8 +21,9 @@ from hotloop.errors import SettingError, WorkerError
 from hotloop.loop import drive
 from hotloop.loop.control import process_control
 from hotloop.rollout import FragmentCollector, StepCollector
-from hotloop.rollout.process import MAX_UNREAD
+from hotloop.rollout.process import SPARE_BLOCKS
 from hotloop.rollout.worker import Update
+from hotloop.rollout.worker_pool import MAX_UNREAD
 from hotloop.simplify.experiment import Experiment
 from hotloop.simplify.settings import SimplifySettings
 from rollout.planted_envs import (
@@ -74,6 +75,45 @@ def test_memory_that_was_dropped_is_used_again():
         for _ in range(10):
             collector.collect()
         np.testing.assert_array_equal(view, copied.obs[2:4])  # a view keeps the memory too
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_memory_that_was_kept_for_a_while_is_given_back():
+    with FragmentCollector(MAKE, policy, fragment_steps=10, num_workers=1) as collector:
+        worker = collector._workers._workers[0]
+        kept = collector.collect(60)
+        assert len(worker._blocks) >= 60
+        check_truth(kept)
+        del kept
+        for _ in range(10):
+            collector.collect()
+        assert len(worker._blocks) <= 5 + SPARE_BLOCKS
+        # A map has a descriptor of its own, of which a process has not many.
+        assert memory_descriptors(worker.process.pid) <= 7 + SPARE_BLOCKS
+
+
+def test_resting_blocks_may_be_nested_and_lose_nothing():
+    with FragmentCollector(MAKE, policy, **SETTINGS) as collector:
+        fragments = collector.collect(2)
+        with collector.resting():
+            assert collector.waiting <= 4
+            with collector.resting():
+                pass
+            assert collector._asked == [0, 0]
+            with pytest.raises(WorkerError, match="resting"):
+                collector.collect()
+        while {worker_of(f) for f in fragments} != {0, 1} or len(fragments) < 20:
+            fragments += collector.collect()
+        check_truth(fragments)
+
+
+def test_here_a_rest_makes_no_fragment_earlier():
+    with FragmentCollector(MAKE, Scaled(), **SETTINGS, backend="serial") as collector:
+        collector.collect()
+        with collector.resting():
+            assert collector.waiting == 0
+        collector.update({"w": 1.0})
+        assert [f.policy_version for f in collector.collect(4)] == [1] * 4
 
 
 def test_fragments_outlive_the_collector():
@@ -374,9 +414,9 @@ def test_a_hung_worker_is_replaced():
         assert hung.returncode == -signal.SIGKILL
 
 
-def memory_descriptors():
+def memory_descriptors(pid="self"):
     found = 0
-    for descriptor in Path("/proc/self/fd").iterdir():
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         try:
             found += "memfd:hotloop " in str(descriptor.readlink())
         except FileNotFoundError:

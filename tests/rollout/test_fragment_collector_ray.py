@@ -15,12 +15,15 @@ import pytest
 
 from hotloop.errors import WorkerError
 from hotloop.learn import ppo
+from hotloop.loop.control import process_control
 from hotloop.rollout import FragmentCollector
+from hotloop.rollout.worker_pool import MAX_UNREAD
 from rollout.planted_envs import (
     Scaled,
     check_truth,
     faulty,
     gated,
+    own_control_policy,
     pid_policy,
     planted_vec,
     policy,
@@ -41,6 +44,7 @@ PYTHONPATH = os.pathsep.join(filter(None, (TESTS, os.environ.get("PYTHONPATH")))
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
+    process_control()  # its path is in the environment that the cluster inherits
     ray.init(
         address="local",  # and not a cluster that somebody else has started here
         num_cpus=2,
@@ -97,6 +101,26 @@ def test_versions_and_weights_put_once(collector, monkeypatch):
         assert (fragment.extras["weight"] == 3.5 * fragment.policy_version).all()
         if fragment.policy_version == 1:
             new.add(worker_of(fragment))
+
+
+def test_many_updates_of_a_slow_actor_take_no_memory(tmp_path):
+    gate = tmp_path / "gate"
+    make = partial(gated, str(gate))
+    with FragmentCollector(make, Scaled(), **SETTINGS | {"num_workers": 1}) as collector:
+        for _ in range(100):
+            version = collector.update({"w": 1.0})
+            assert len(collector._workers._unread[0]) <= MAX_UNREAD
+        gate.touch()
+        while collector.collect()[0].policy_version < version:
+            pass
+        assert not collector._workers._held
+
+
+def test_stages_in_actors_are_not_measured_and_that_is_said(caplog):
+    caplog.set_level("INFO", "hotloop")
+    with FragmentCollector(MAKE, own_control_policy, **SETTINGS | {"num_workers": 1}) as collector:
+        assert collector.collect()[0].extras["own"].all()
+    assert any("stages in Ray actors" in message for message in caplog.messages)
 
 
 def test_real_resources_are_asked_for(collector):

@@ -383,7 +383,7 @@ class Fragment:
         lived = np.ones(earned.shape[:2], np.int64)
         if not self.valid.all():
             lived[:] = self.valid.T
-            earned *= lived.reshape(*lived.shape, *[1] * (earned.ndim - 2))
+            earned[lived == 0] = 0.0  # whatever they hold
         earned[:, 0] += running_return
         lived[:, 0] += running_length
         ended = (self.terminated | self.truncated).T.ravel()
@@ -402,7 +402,8 @@ class Fragment:
             endings["return"][order], endings["length"][order] = returns[over], lengths[over]
         going = cuts % steps == steps - 1
         alive = ~over[going]
-        running_return[:] = (returns[going].T * alive).T
+        # Not by a product: a return that is not finite ends with its own episode.
+        running_return[:] = np.where(alive, returns[going].T, 0.0).T
         running_length[:] = lengths[going] * alive
 
     # --- copying and sending -------------------------------------------------------------------

@@ -22,7 +22,7 @@ from hotloop.data.layout import Tree, tree_map
 from hotloop.envs.ids import make_env
 from hotloop.envs.make import make_vec
 from hotloop.envs.vector import VectorEnv
-from hotloop.errors import SettingError
+from hotloop.errors import SettingError, did_you_mean
 from hotloop.learn.learner import Learner, next_values, policy_for
 from hotloop.learn.policy import Policy
 from hotloop.learn.settings import LearnerSettings
@@ -50,7 +50,7 @@ class AsynchronousSettings(LearnerSettings):
     max_lag: int = 4
     """Fragments whose policy is more updates old than this are dropped."""
     restarts: int = 3
-    """How many actors that died or raised may be replaced."""
+    """How many actors that died may be replaced; what an actor raises is raised here."""
     trace_lambda: float = 1.0
     """λ of V-trace: decay of its trace a step, 0 trusts the critic, 1 the returns."""
     clip_rho: float = 1.0
@@ -61,11 +61,7 @@ class AsynchronousSettings(LearnerSettings):
         if self.backend not in BACKENDS:
             raise SettingError(
                 f"{self.algorithm}: backend: expected {', '.join(map(repr, BACKENDS))}, got "
-                f"{self.backend!r}"
-            )
-        if self.restarts < 0:
-            raise SettingError(
-                f"{self.algorithm}: restarts: expected 0 or more, got {self.restarts}"
+                f"{self.backend!r}{did_you_mean(self.backend, BACKENDS)}"
             )
         _ = self.num_actors
 
@@ -119,20 +115,22 @@ class Actors:
         self.in_flight = 0 if self.here else IN_FLIGHT * count
         self.dropped = 0  # fragments that were too old
         self.lags: list[int] = []  # of the fragments of the last batch, in updates
+        self._taken: list[Fragment] = []  # for a batch that is not complete, as an actor raised
 
     def take(self, n: int) -> list[Fragment]:
         """The next `n` fragments that are not too old, from the actors that have them first."""
-        fragments: list[Fragment] = []
-        self.lags = []
-        while len(fragments) < n:
-            for fragment in self.collector.collect(n - len(fragments)):
-                lag = self.collector.policy_version - fragment.policy_version
-                if lag > self._max_lag:
+        while len(self._taken) < n:
+            for fragment in self.collector.collect(n - len(self._taken)):
+                if self._lag(fragment) > self._max_lag:
                     self.dropped += 1
-                    continue
-                fragments.append(fragment)
-                self.lags.append(lag)
+                else:
+                    self._taken.append(fragment)
+        fragments, self._taken = self._taken, []
+        self.lags = [self._lag(fragment) for fragment in fragments]
         return fragments
+
+    def _lag(self, fragment: Fragment) -> int:
+        return self.collector.policy_version - fragment.policy_version
 
     def publish(self) -> None:
         """Send the parameters of now to all actors, for the fragments that they begin next."""

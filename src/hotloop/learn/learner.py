@@ -140,9 +140,14 @@ class Learner(ABC):
         return self.values(self.policy.outputs(obs)[1])
 
     def value_targets(self, return_: Array, valid: Flags) -> Array:
-        """What the critic is to learn of returns (T, B), which are counted into their moments."""
+        """What the critic is to learn of returns (T, B), which are counted into their moments.
+
+        Raises: LossError for returns that are not finite; they are not counted then.
+        """
         if not self.settings.normalise_values:
             return return_
+        if not np.isfinite(return_[valid]).all():
+            raise self._loss_error("finite returns", "some that are not", {"target": return_})
         self.progress.returns = merge_moments(self.progress.returns, return_[valid])
         return normalise(return_, self.progress.returns)
 
@@ -175,15 +180,18 @@ class Learner(ABC):
         # optimiser step.
         norm = grad.norm()
         if not math.isfinite(norm):
-            raise LossError(
-                f"{self.settings.algorithm}: update {self.progress.updates + 1}: expected a finite "
-                f"loss and gradient, got loss {float(loss.detach())} and gradient norm "
-                f"{float(norm)}; look for rewards or observations that are not finite, lower "
-                "learning_rate, or go on from an earlier checkpoint",
-                _arrays(batch),
-            )
+            got = f"loss {float(loss.detach())} and gradient norm {float(norm)}"
+            raise self._loss_error("a finite loss and gradient", got, _arrays(batch))
         grad.mul_((self.settings.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
         self.optimizer.step()
+
+    def _loss_error(self, expected: str, got: str, batch: Mapping[str, Array]) -> LossError:
+        return LossError(
+            f"{self.settings.algorithm}: update {self.progress.updates + 1}: expected {expected}, "
+            f"got {got}; look for rewards or observations that are not finite, lower "
+            "learning_rate, or go on from an earlier checkpoint",
+            batch,
+        )
 
     # --- what is shown and what is saved ---------------------------------------------------------
 

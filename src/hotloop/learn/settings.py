@@ -19,7 +19,7 @@ _LIMITS: dict[str, tuple[float, float, bool]] = {
     "clip_rho": (0, math.inf, False),
     "clip_pg_rho": (0, math.inf, False),
 }
-_FROM_ZERO = ("seed", "max_lag", "hidden_layers")  # counts that may be 0
+_FROM_ZERO = ("seed", "max_lag", "restarts", "hidden_layers")  # counts that may be 0
 
 
 @dataclass(frozen=True)

@@ -137,9 +137,10 @@ def _standardised(values: Floats, epsilon: float) -> Floats:
     if not values.size:
         return values.copy()
     # Measured from one of them, equal entries are exactly 0 apart, whatever their mean rounds to.
-    apart = np.subtract(values, values.flat[0], dtype=np.float64)
-    apart -= apart.mean()
-    return np.asarray(apart / (apart.std() + epsilon), values.dtype)
+    with np.errstate(invalid="ignore"):  # infinite entries make all of them NaN, as is said
+        apart = np.subtract(values, values.flat[0], dtype=np.float64)
+        apart -= apart.mean()
+        return np.asarray(apart / (apart.std() + epsilon), values.dtype)
 
 
 def _expect_samples(name: str, array: Numbers, shape: tuple[int, ...]) -> None:

@@ -96,7 +96,7 @@ class FragmentCollector:
         self._work_ahead = work_ahead
         self._wanted = [0] * num_workers  # without working ahead: fragments for this `collect`
         self._turn = 0  # the worker that makes the next of them
-        self._resting = False
+        self._resting = 0  # how many `resting` blocks are open
         # With worker and generation: that worker is asked for another when one is taken.
         self._ready: deque[tuple[int, int, Fragment | Failure]] = deque()
         self._kept: deque[Fragment] = deque()  # taken by a `collect` that then had to raise
@@ -113,7 +113,8 @@ class FragmentCollector:
         """Collect the next `n` fragments, from the workers that have them first.
 
         The caller may keep them: they lie in shared memory that is used again when the last array
-        on it is dropped. Those of Ray are read-only.
+        on it is dropped, and each keeps a file descriptor open: copy them to keep a thousand.
+        Those of Ray are read-only.
         Raises: what a worker raised, with its traceback in a note; WorkerError if a worker
         died and no restart is left.
         """
@@ -170,18 +171,23 @@ class FragmentCollector:
     def resting(self) -> Iterator[None]:
         """No worker works inside; fragments that were under way wait to be taken.
 
-        Raises: WorkerError if a worker dies on the way there and no restart is left.
+        May be nested. A worker that dies or raises on the way is dealt with by the next `collect`.
         """
-        self._resting = True
+        self._resting += 1
         try:
-            while any(self._asked[i] for i in range(len(self._asked)) if i not in self._down):
+            # Workers that only work while they are waited for rest already.
+            while self._workers.works_unwatched and self._under_way():
                 self._take_in(self._wait(self._patience()))
             yield
         finally:
-            self._resting = False
+            self._resting -= 1
             if not self._closed:
                 for index in range(len(self._asked)):
                     self._ask(index)
+
+    def _under_way(self) -> bool:
+        """Whether a worker that lives has a request without an answer."""
+        return any(asked and i not in self._down for i, asked in enumerate(self._asked))
 
     def close(self) -> None:
         """End all workers. Idempotent; fragments that were returned stay valid."""

@@ -25,9 +25,9 @@ from hotloop.data.shared import SharedBlock
 from hotloop.envs.process.worker import end_with_driver
 from hotloop.loop.host import THREAD_VARIABLES, whole_cores
 from hotloop.rollout.worker import Failure, FragmentWorker, Update
-from hotloop.rollout.worker_pool import Died, Event, Ready
+from hotloop.rollout.worker_pool import MAX_UNREAD, Died, Event, Ready
 
-MAX_UNREAD = 8
+SPARE_BLOCKS = 4  # that a worker keeps for its next fragments, of those that are free again
 CLOSE_S = 5.0  # a worker that has not closed its envs by then is killed
 _COMMAND = "import sys; sys.path[:] = {path!r}; from hotloop.rollout import process; process.main()"
 
@@ -41,7 +41,7 @@ class _Worker:
         self.freed: deque[int] = deque()  # appended to by the finalizers of dropped arrays
         self._unread = 0  # updates that it has not confirmed as read
         self._held: tuple[SharedBlock, int] | None = None
-        self._blocks: list[tuple[SharedBlock, FragmentSpec]] = []
+        self._blocks: dict[int, tuple[SharedBlock, FragmentSpec]] = {}
         # The kernel ends a worker with the thread that started it, which must outlive it then.
         is_main = threading.current_thread() is threading.main_thread()
         with theirs:
@@ -87,9 +87,12 @@ class _Worker:
         if kind == "block":
             block = SharedBlock.receive(self.connection)
             block.close()  # the map stays
-            self._blocks.append((block, rest[0]))
+            slot, spec = rest
+            self._blocks[slot] = block, spec
             return None
-        slot, objects, read = rest
+        slot, objects, read, given_up = rest
+        for other in given_up:
+            del self._blocks[other]
         self._unread -= read
         if self._held is not None and self._unread < MAX_UNREAD:
             held, self._held = self._held, None
@@ -117,6 +120,8 @@ class ProcessWorkerPool:
 
     settings: pickled `WorkerSettings`.
     """
+
+    works_unwatched = True
 
     def __init__(self, settings: bytes, num_workers: int) -> None:
         self._settings = settings
@@ -221,8 +226,10 @@ class _Server:
         self._connection = connection
         self._arguments = b""
         self._worker: FragmentWorker | None = None
-        self._blocks: list[SharedBlock] = []
+        self._blocks: dict[int, SharedBlock] = {}
+        self._made = 0  # blocks
         self._free: list[int] = []
+        self._given_up: list[int] = []  # blocks that the driver does not know of as given up
         self._asked = 0
         self._newest: Update | None = None
         self._slot = 0
@@ -249,7 +256,7 @@ class _Server:
                 return False
             if kind == "fragment":
                 self._asked += 1
-                self._free += rest[0]
+                self._take_back(rest[0])
             else:
                 payload = bytes(SharedBlock.receive(self._connection).buffer)
                 self._read += 1
@@ -271,15 +278,24 @@ class _Server:
         except Exception as error:
             return "failure", cloudpickle.dumps(Failure.of(error))
         read, self._read = self._read, 0
-        return "ready", self._slot, fragment.objects, read
+        given_up, self._given_up = self._given_up, []
+        return "ready", self._slot, fragment.objects, read, given_up
+
+    def _take_back(self, slots: list[int]) -> None:
+        """Use blocks again; a driver that kept many fragments for a while gets memory back."""
+        self._free += slots
+        while len(self._free) > SPARE_BLOCKS:
+            slot = self._free.pop()
+            del self._blocks[slot]
+            self._given_up.append(slot)
 
     def _allocate(self, spec: FragmentSpec) -> Fragment:
         if self._free:
             self._slot = self._free.pop()
         else:
-            self._slot = len(self._blocks)
-            block = SharedBlock(spec.nbytes)
-            self._blocks.append(block)
-            self._connection.send(("block", spec))
+            self._slot, self._made = self._made, self._made + 1
+            self._blocks[self._slot] = block = SharedBlock(spec.nbytes)
+            self._connection.send(("block", self._slot, spec))
             block.send(self._connection, os.getppid())
+            block.close()  # the map stays
         return Fragment.in_buffer(self._blocks[self._slot].buffer, spec)

@@ -5,6 +5,7 @@ driver makes one after the other, hardly matters. An actor asks for real resourc
 scheduler spreads the load over the nodes.
 """
 
+import logging
 import threading
 from collections import deque
 from typing import Any
@@ -15,9 +16,11 @@ from ray.exceptions import ObjectLostError, RayActorError
 
 from hotloop.data.fragment import Fragment
 from hotloop.envs.ray.cluster import start_ray
+from hotloop.loop.control import leave_inherited_control
 from hotloop.rollout.worker import Failure, FragmentWorker, Update
-from hotloop.rollout.worker_pool import Died, Event, Ready
+from hotloop.rollout.worker_pool import MAX_UNREAD, Died, Event, Ready
 
+_LOG = logging.getLogger("hotloop")
 CLOSE_S = 5.0  # an actor that has not closed its envs by then is killed
 
 
@@ -25,6 +28,9 @@ class _Actor:
     """The end of the worker. `update` runs beside `fragment`: the next has the newest policy."""
 
     def __init__(self, settings: bytes, policy: Update, index: int, generation: int) -> None:
+        # Actors on the node that started Ray would find the driver's control, others would not:
+        # an experiment would change some of them only.
+        leave_inherited_control()
         self._arguments = (settings, policy, index, generation)
         self._worker: FragmentWorker | None = None
         self._newest: Update | None = None
@@ -61,6 +67,8 @@ class RayWorkerPool:
     settings: pickled `WorkerSettings`. num_cpus: what each actor asks of the scheduler.
     """
 
+    works_unwatched = True
+
     def __init__(self, settings: bytes, num_cpus: float) -> None:
         if not ray.is_initialized():
             start_ray(None)
@@ -74,11 +82,17 @@ class RayWorkerPool:
         self._make = ray.remote(**options)(_Actor)
         self._actors: dict[int, Any] = {}
         self._refs: dict[int, deque[Any]] = {}  # of each worker, oldest first
+        self._unread: dict[int, deque[int]] = {}  # versions sent that no fragment has shown yet
+        self._held: dict[int, tuple[Any, int]] = {}  # the newest update of a worker with many
+        _LOG.info(
+            "stages in Ray actors (act, env step, store) are not measured: neither timed nor "
+            "delayed nor replaced; what they take is seen as 'fragment wait'"
+        )
 
     def start(self, index: int, generation: int, policy: Update) -> None:
         """Start worker `index`; `wait` returns its failures."""
         self._actors[index] = self._make.remote(self._settings, policy, index, generation)
-        self._refs[index] = deque()
+        self._refs[index], self._unread[index] = deque(), deque()
 
     def request(self, index: int) -> None:
         """Ask for one more fragment."""
@@ -88,8 +102,17 @@ class RayWorkerPool:
         """Put an update into the store once; every node fetches it once."""
         payload = ray.put(update.payload)
         for index in indices:
-            method = self._actors[index].update.options(concurrency_group="control")
-            method.remote(payload, update.version)
+            self._held[index] = payload, update.version
+            self._send_held(index)
+
+    def _send_held(self, index: int) -> None:
+        """Send the newest update, unless the actor has many: each of them takes memory."""
+        if index not in self._held or len(self._unread[index]) >= MAX_UNREAD:
+            return
+        payload, version = self._held.pop(index)
+        self._unread[index].append(version)
+        method = self._actors[index].update.options(concurrency_group="control")
+        method.remote(payload, version)
 
     def wait(self, timeout_s: float | None) -> list[Event]:
         """Return the fragments that arrive first, and deaths; empty after the timeout."""
@@ -104,6 +127,8 @@ class RayWorkerPool:
     def end(self, index: int) -> None:
         """End an actor at once; its fragments under way are lost."""
         self._refs.pop(index, None)
+        self._unread.pop(index, None)
+        self._held.pop(index, None)
         if index in self._actors:
             ray.kill(self._actors.pop(index))
 
@@ -119,6 +144,8 @@ class RayWorkerPool:
                 self.end(index)
         self._actors.clear()
         self._refs.clear()
+        self._unread.clear()
+        self._held.clear()
 
     def _event_of(self, index: int) -> Event:
         try:
@@ -126,4 +153,10 @@ class RayWorkerPool:
         except (RayActorError, ObjectLostError) as error:
             self.end(index)
             return Died(index, str(error))
-        return Ready(index, got if isinstance(got, Fragment) else cloudpickle.loads(got))
+        if not isinstance(got, Fragment):
+            return Ready(index, cloudpickle.loads(got))
+        unread = self._unread[index]
+        while unread and unread[0] <= got.policy_version:
+            unread.popleft()
+        self._send_held(index)
+        return Ready(index, got)

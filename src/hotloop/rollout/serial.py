@@ -14,6 +14,8 @@ from hotloop.rollout.worker_pool import Event, Ready
 class SerialWorkerPool:
     """The workers; `FragmentCollector` decides when they are started, asked and ended."""
 
+    works_unwatched = False
+
     def __init__(self, settings: bytes) -> None:
         self._settings = settings
         self._arguments: dict[int, tuple[bytes, Update, int, int]] = {}

@@ -8,6 +8,8 @@ from typing import NamedTuple, Protocol
 from hotloop.data.fragment import Fragment
 from hotloop.rollout.worker import Failure, Update
 
+MAX_UNREAD = 8  # updates that a worker may have before it; of more, only the newest is kept
+
 
 class Ready(NamedTuple):
     """A worker has answered one request."""
@@ -28,6 +30,9 @@ Event = Ready | Died
 
 class WorkerPool(Protocol):
     """Workers by index. Only `wait` and `close` block."""
+
+    works_unwatched: bool
+    """Whether what was requested is worked on also while nobody waits for it."""
 
     def start(self, index: int, generation: int, policy: Update) -> None:
         """Start worker `index`; `generation` counts its restarts."""
