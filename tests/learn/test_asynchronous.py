@@ -515,7 +515,7 @@ def test_a_rest_does_not_wait_for_an_actor_that_died_before_it(
 )
 def test_learns_on_all_spaces(algorithm, make, name, backend):
     settings = {"num_envs": 2, "fragment_steps": 8, "backend": backend}
-    learner = make(algorithm, name, **settings, entropy_weight=0.01, hidden_size=16)
+    learner = make(algorithm, name, **settings, entropy_weight=0.01)
     start = flat(learner)
     assert np.abs(after(learner, 3) - start).max() > 1e-3
     assert learner.progress.env_steps == 3 * 8 * 2 // learner.settings.num_actors
