@@ -15,31 +15,37 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hotloop.learn.ppo import PPOSettings
 from hotloop.loop.host import describe, host_facts
+from learning_settings import ENVS, PEERS, ZOO
 
 SEEDS = (1, 2, 3, 4, 5)
 OURS, CLEANRL, SB3 = "hotloop", "CleanRL-style", "SB3 zoo"
 OURS_ZOO, CLEANRL_OURS = "hotloop, zoo settings", "CleanRL-style, hotloop's settings"
 SYSTEMS = (OURS, CLEANRL, SB3, OURS_ZOO, CLEANRL_OURS)
-PEERS = Path(__file__).parent / "peers"
+ENV_ID = "CartPole-v1"
+RULE = {"env_id": ENV_ID, "limit": 80_000, "target": ENVS[ENV_ID].target}
 WANTED_RATIO = 2.0
 BOOTSTRAPS = 10_000
 
 
 def command(system: str, seed: int, peer_python: str) -> list[str]:
-    script, python, *rest = {
-        OURS: ("hotloop_ppo.py", sys.executable, "default"),
-        OURS_ZOO: ("hotloop_ppo.py", sys.executable, "zoo"),
-        CLEANRL: ("cleanrl_style_ppo.py", sys.executable, "zoo"),
-        CLEANRL_OURS: ("cleanrl_style_ppo.py", sys.executable, "hotloop"),
-        SB3: ("sb3_zoo_ppo.py", peer_python),
+    zoo, own = ZOO[ENV_ID], {"algorithm": "ppo"}
+    script, python, settings = {
+        OURS: ("hotloop_learner.py", sys.executable, own),
+        OURS_ZOO: ("hotloop_learner.py", sys.executable, {**zoo, **own}),
+        CLEANRL: ("cleanrl_style_ppo.py", sys.executable, zoo),
+        CLEANRL_OURS: ("cleanrl_style_ppo.py", sys.executable, asdict(PPOSettings())),
+        SB3: ("sb3_ppo.py", peer_python, zoo),
     }[system]
-    return [python, str(PEERS / script), str(seed), *rest]
+    training = {"seed": seed, "rule": RULE, "settings": settings}
+    return [python, str(PEERS / script), json.dumps(training)]
 
 
 def measure(seeds: Sequence[int], peer_python: str) -> dict[str, list[dict[str, Any]]]:
@@ -181,8 +187,6 @@ def main() -> None:
     if options.json:
         options.json.write_text(json.dumps(outcomes) + "\n")
     if options.markdown:
-        from hotloop.learn.ppo import PPOSettings
-
         s = PPOSettings()
         options.markdown.write_text(
             PAGE.format(

@@ -11,13 +11,16 @@ from typing import Any
 import psutil
 
 
-def run_alone(script: Path, arguments: Sequence[str], limit_s: float) -> dict[str, Any]:
+def run_alone(
+    script: Path, arguments: Sequence[str], limit_s: float, *, python: str = sys.executable
+) -> dict[str, Any]:
     """Run a script that prints a mapping as JSON in its last line; returns the mapping.
 
+    python: the interpreter, of another virtual environment where the script needs one.
     Where there is none, "refused" says why: it failed, or it did not end within the limit, and was
     killed with all that it had started.
     """
-    command = [sys.executable, str(script), *arguments]
+    command = [python, str(script), *arguments]
     begin = time.perf_counter()
     with subprocess.Popen(
         command,

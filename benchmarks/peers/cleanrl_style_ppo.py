@@ -1,32 +1,31 @@
-"""A PPO in the single-file style that many start from, with the tuned settings, under the rule.
+"""A PPO in the single-file style that many start from, under the rule.
 
 Written for this comparison: plain torch modules, `torch.distributions`, Gymnasium's own
-SyncVectorEnv, one Python loop. Its settings are those that the SB3 zoo found for CartPole-v1
-(`zoo`), or hotloop's (`hotloop`). As is usual in that style, a truncated episode counts as
-terminated.
+SyncVectorEnv, one Python loop, for vectors and discrete actions. The settings have hotloop's names.
+As is usual in that style, a truncated episode counts as terminated.
 """
 
-import sys
 from functools import partial
 
 import gymnasium
 import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from rule import ENV_ID, Watch
+from rule import asked
 from torch import nn
 from torch.distributions import Categorical
 
-EPOCHS, LAMBDA, LEARNING_RATE, CLIP, TOTAL_STEPS = {
-    "zoo": (20, 0.8, 1e-3, 0.2, 100_000),
-    "hotloop": (6, 0.95, 5e-3, 0.25, 80_000),
-}[sys.argv[2]]
-NUM_ENVS, NUM_STEPS, BATCH = 8, 32, 256
-GAMMA, VALUE_WEIGHT, MAX_GRAD_NORM = 0.98, 0.5, 0.5
+seed, watch, s = asked()
+EPOCHS, LAMBDA, LEARNING_RATE, CLIP = s["epochs"], s["gae_lambda"], s["learning_rate"], s["clip"]
+NUM_ENVS, NUM_STEPS, HIDDEN = s["num_envs"], s["fragment_steps"], s["hidden_size"]
+BATCH = NUM_ENVS * NUM_STEPS
+MINIBATCH = BATCH // s["minibatches"]
+GAMMA, VALUE_WEIGHT, MAX_GRAD_NORM = s["gamma"], s["value_weight"], s["max_grad_norm"]
+ENTROPY_WEIGHT = s["entropy_weight"]
 
 
 def make_env():
-    return gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make(ENV_ID))
+    return gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make(watch.rule.env_id))
 
 
 def layer(inputs, outputs, gain=2**0.5):
@@ -38,7 +37,11 @@ def layer(inputs, outputs, gain=2**0.5):
 
 def perceptron(inputs, outputs, gain):
     return nn.Sequential(
-        layer(inputs, 64), nn.Tanh(), layer(64, 64), nn.Tanh(), layer(64, outputs, gain)
+        layer(inputs, HIDDEN),
+        nn.Tanh(),
+        layer(HIDDEN, HIDDEN),
+        nn.Tanh(),
+        layer(HIDDEN, outputs, gain),
     )
 
 
@@ -62,7 +65,6 @@ def greedy(agent, obs):
 
 
 torch.set_num_threads(1)
-seed = int(sys.argv[1])
 np.random.seed(seed)
 torch.manual_seed(seed)
 envs = SyncVectorEnv([make_env] * NUM_ENVS, autoreset_mode=AutoresetMode.SAME_STEP)
@@ -74,13 +76,12 @@ action_buffer = torch.zeros(NUM_STEPS, NUM_ENVS, dtype=torch.long)
 log_prob_buffer, reward_buffer, done_buffer, value_buffer = (
     torch.zeros(NUM_STEPS, NUM_ENVS) for _ in range(4)
 )
-watch = Watch()
 watch.start()
 env_steps = 0
 next_obs = torch.as_tensor(envs.reset(seed=seed)[0])
 next_done = torch.zeros(NUM_ENVS)
 while not watch.over:
-    left = 1 - env_steps / TOTAL_STEPS
+    left = 1 - env_steps / s["total_steps"] if s["anneal"] else 1
     optimizer.param_groups[0]["lr"] = left * LEARNING_RATE
     for step in range(NUM_STEPS):
         env_steps += NUM_ENVS
@@ -108,7 +109,7 @@ while not watch.over:
     flat_log_prob, flat_return = log_prob_buffer.reshape(-1), return_buffer.reshape(-1)
     flat_advantage = advantage_buffer.reshape(-1)
     for _ in range(EPOCHS):
-        for index in torch.randperm(BATCH).split(BATCH):
+        for index in torch.randperm(BATCH).split(MINIBATCH):
             _, log_prob, entropy, value = agent.act_and_value(flat_obs[index], flat_action[index])
             ratio = (log_prob - flat_log_prob[index]).exp()
             advantage = flat_advantage[index]
@@ -118,7 +119,7 @@ while not watch.over:
                 advantage * ratio, advantage * ratio.clamp(1 - bound, 1 + bound)
             ).mean()
             value_loss = (value - flat_return[index]).square().mean()
-            loss = policy_loss + VALUE_WEIGHT * value_loss - 0.0 * entropy.mean()
+            loss = policy_loss + VALUE_WEIGHT * value_loss - ENTROPY_WEIGHT * entropy.mean()
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(agent.parameters(), MAX_GRAD_NORM)

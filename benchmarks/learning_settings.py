@@ -1,0 +1,295 @@
+"""What `learning.py` trains: the envs with their targets, the systems, and the settings of each.
+
+Settings have hotloop's names; the scripts in `peers/` translate them. Those of the peers are what
+the SB3 zoo publishes (rl-baselines3-zoo, hyperparams/ppo.yml), written once: `ZOO`. Those of
+hotloop were tuned on seeds from 1001 up.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PEERS = Path(__file__).parent / "peers"
+OWN_VENVS = Path(__file__).parents[1] / ".peers"  # unless --peers says otherwise: .peers/sbx/bin/python
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Env:
+    """How an env is judged; `target`, `margin`, `episodes`, `evaluate_every`: as `peers/rule.py`.
+
+    limit_s: of training; a longer one ends unsolved. note: what the page says of the target.
+    """
+
+    target: float | None
+    evaluate_every: int
+    note: str
+    margin: float = 0.0
+    episodes: int = 20
+    limit_s: float = 600.0
+
+
+@dataclass(frozen=True)
+class System:
+    """What trains: a script in `peers/` and its arguments.
+
+    package: whose version is noted with each result; None for what is written here. venv: a
+    folder with a virtual environment of its own; None for that of hotloop.
+    """
+
+    script: str
+    package: str | None = None
+    venv: str | None = None
+    arguments: tuple[str, ...] = ()
+    is_hotloop: bool = False
+
+
+PONG = "pong:PongPixels-v0"
+
+ENVS: Mapping[str, Env] = {
+    "CartPole-v1": Env(475, 2_048, "mean of 20 episodes at least 475"),
+    "Acrobot-v1": Env(-100, 4_096, "mean of 20 episodes at least -100, Gymnasium's threshold"),
+    "LunarLander-v3": Env(200, 10_240, "mean of 20 episodes at least 200, Gymnasium's threshold"),
+    "Pendulum-v1": Env(
+        -200, 4_096, "mean of 20 episodes at least -200; Gymnasium has no threshold"
+    ),
+    "HalfCheetah-v5": Env(
+        None,
+        50_000,
+        "no target: the course of learning, up to a million steps",
+        episodes=10,
+        limit_s=3_600,
+    ),
+    # 2.262: 97.5% of Student's t with 9 degrees of freedom.
+    PONG: Env(
+        -19,
+        50_000,
+        "lower limit of the 95% interval of 10 episodes above -19",
+        margin=2.262,
+        episodes=10,
+        limit_s=7_200,
+    ),
+}
+
+SYSTEMS: Mapping[str, System] = {
+    "PPO": System("hotloop_learner.py", is_hotloop=True),
+    "IMPALA": System("hotloop_learner.py", is_hotloop=True),
+    "APPO": System("hotloop_learner.py", is_hotloop=True),
+    "PPO, zoo settings": System("hotloop_learner.py", is_hotloop=True),
+    "CleanRL-style PPO": System("cleanrl_style_ppo.py"),
+    "SB3 PPO": System("sb3_ppo.py", "stable-baselines3"),
+    "Tianshou PPO": System("tianshou_ppo.py", "tianshou"),
+    "sbx PPO": System("sb3_ppo.py", "sbx-rl", venv="sbx", arguments=("sbx",)),
+    "Sample Factory APPO": System("sample_factory_appo.py", "sample-factory", venv="sf"),
+    "RLlib PPO": System("rllib_ppo.py", "ray", venv="rllib"),
+}
+
+_ZOO: Settings = {  # what the zoo's entries leave to Stable-Baselines3
+    "hidden_size": 64,
+    "hidden_layers": 2,
+    "learning_rate": 3e-4,
+    "anneal": False,
+    "clip": 0.2,
+    "epochs": 10,
+    "gae_lambda": 0.95,
+    "gamma": 0.99,
+    "entropy_weight": 0.0,
+    "value_weight": 0.5,
+    "max_grad_norm": 0.5,
+    "normalise_observations": False,
+    "normalise_values": False,
+}
+ZOO: Mapping[str, Settings] = {
+    "CartPole-v1": {
+        **_ZOO,
+        "total_steps": 100_000,
+        "num_envs": 8,
+        "fragment_steps": 32,
+        "minibatches": 1,
+        "epochs": 20,
+        "gamma": 0.98,
+        "gae_lambda": 0.8,
+        "learning_rate": 1e-3,
+        "anneal": True,
+    },
+    "Acrobot-v1": {
+        **_ZOO,
+        "total_steps": 1_000_000,
+        "num_envs": 16,
+        "fragment_steps": 256,
+        "minibatches": 64,
+        "epochs": 4,
+        "gae_lambda": 0.94,
+        "normalise_observations": True,
+        "normalise_values": True,
+    },
+    "LunarLander-v3": {
+        **_ZOO,
+        "total_steps": 1_000_000,
+        "num_envs": 16,
+        "fragment_steps": 1024,
+        "minibatches": 256,
+        "epochs": 4,
+        "gamma": 0.999,
+        "gae_lambda": 0.98,
+        "entropy_weight": 0.01,
+    },
+    "Pendulum-v1": {
+        **_ZOO,
+        "total_steps": 100_000,
+        "num_envs": 4,
+        "fragment_steps": 1024,
+        "minibatches": 64,
+        "gamma": 0.9,
+        "learning_rate": 1e-3,
+        "sb3": {"use_sde": True, "sde_sample_freq": 4},
+    },
+    "HalfCheetah-v5": {
+        **_ZOO,
+        "total_steps": 1_000_000,
+        "num_envs": 1,
+        "fragment_steps": 512,
+        "minibatches": 8,
+        "epochs": 20,
+        "gamma": 0.98,
+        "gae_lambda": 0.92,
+        "learning_rate": 2.0633e-5,
+        "clip": 0.1,
+        "entropy_weight": 0.000401762,
+        "value_weight": 0.58096,
+        "max_grad_norm": 0.8,
+        "hidden_size": 256,
+        "normalise_observations": True,
+        "normalise_values": True,
+        "sb3": {"activation": "ReLU", "log_std_init": -2, "ortho_init": False},
+    },
+    PONG: {
+        **_ZOO,
+        "total_steps": 1_000_000,  # a tenth of the zoo's
+        "num_envs": 8,
+        "fragment_steps": 128,
+        "minibatches": 4,
+        "epochs": 4,
+        "learning_rate": 2.5e-4,
+        "clip": 0.1,
+        "anneal": True,
+        "entropy_weight": 0.01,
+    },
+}
+
+TRAININGS: Mapping[str, Mapping[str, Settings]] = {
+    "CartPole-v1": {
+        "PPO": {"algorithm": "ppo", "total_steps": 80_000},
+        "IMPALA": {
+            "algorithm": "impala",
+            "total_steps": 400_000,
+            "learning_rate": 2e-3,
+            "trace_lambda": 0.95,
+            "normalise_values": True,
+        },
+        "APPO": {"algorithm": "appo", "total_steps": 200_000},
+        "PPO, zoo settings": {**ZOO["CartPole-v1"], "algorithm": "ppo"},
+        "CleanRL-style PPO": ZOO["CartPole-v1"],
+        "SB3 PPO": ZOO["CartPole-v1"],
+        "Tianshou PPO": ZOO["CartPole-v1"],
+        "sbx PPO": ZOO["CartPole-v1"],
+        "RLlib PPO": ZOO["CartPole-v1"],
+        "Sample Factory APPO": ZOO["CartPole-v1"],
+    },
+    "Acrobot-v1": {
+        "PPO": {
+            "algorithm": "ppo",
+            "total_steps": 200_000,
+            "num_envs": 16,
+            "fragment_steps": 64,
+            "minibatches": 4,
+            "epochs": 4,
+            "learning_rate": 2.5e-3,
+            "clip": 0.2,
+            "gamma": 0.99,
+            "normalise_observations": True,
+            "normalise_values": True,
+        },
+    },
+    "Pendulum-v1": {
+        "PPO": {
+            "algorithm": "ppo",
+            "total_steps": 200_000,
+            "num_envs": 8,
+            "fragment_steps": 128,
+            "minibatches": 8,
+            "epochs": 10,
+            "learning_rate": 1e-3,
+            "clip": 0.2,
+            "gamma": 0.9,
+            "normalise_observations": True,
+            "normalise_values": True,
+        },
+    },
+    "LunarLander-v3": {
+        "PPO": {
+            "algorithm": "ppo",
+            "total_steps": 500_000,
+            "num_envs": 16,
+            "fragment_steps": 128,
+            "minibatches": 16,
+            "epochs": 4,
+            "learning_rate": 1e-3,
+            "clip": 0.2,
+            "gamma": 0.999,
+            "gae_lambda": 0.98,
+            "entropy_weight": 0.01,
+            "normalise_values": True,
+        },
+        "PPO, zoo settings": {**ZOO["LunarLander-v3"], "algorithm": "ppo"},
+        "CleanRL-style PPO": ZOO["LunarLander-v3"],
+        "SB3 PPO": ZOO["LunarLander-v3"],
+        "Tianshou PPO": ZOO["LunarLander-v3"],
+        "sbx PPO": ZOO["LunarLander-v3"],
+        "RLlib PPO": ZOO["LunarLander-v3"],
+    },
+    "HalfCheetah-v5": {
+        "PPO": {
+            "algorithm": "ppo",
+            "total_steps": 1_000_000,
+            "num_envs": 8,
+            "fragment_steps": 256,
+            "minibatches": 16,
+            "epochs": 10,
+            "learning_rate": 1e-3,
+            "clip": 0.2,
+            "gae_lambda": 0.92,
+            "hidden_size": 128,
+            "normalise_observations": True,
+            "normalise_values": True,
+        },
+        "SB3 PPO": ZOO["HalfCheetah-v5"],
+    },
+    PONG: {
+        "PPO": {
+            "algorithm": "ppo",
+            "total_steps": 1_000_000,
+            "num_envs": 8,
+            "fragment_steps": 128,
+            "minibatches": 4,
+            "epochs": 4,
+            "learning_rate": 5e-4,
+            "clip": 0.1,
+            "gamma": 0.99,
+            "entropy_weight": 0.01,
+            "backend": "process",
+            "num_workers": 2,
+            "double_buffer": True,
+        },
+        "SB3 PPO": ZOO[PONG],
+    },
+}
+"""By env and system; in every entry `total_steps` is where training ends unsolved."""
+
+LEFT_OUT: Mapping[str, str] = {
+    "LunarLander-v3, Sample Factory APPO": "its newest version, 2.1.1, wants a Gymnasium below "
+    "1.0, which has no LunarLander-v3.",
+    "HalfCheetah-v5 and PongPixels-v0": "one peer each, as a training takes minutes to hours.",
+}
+"""What is not trained, and why."""

@@ -1,0 +1,46 @@
+"""A learner of hotloop under the rule; the settings are its own, with its name as `algorithm`.
+
+Where actors act on their own, a policy is kept when it is due to be judged, and judged later, many
+at once: resting for every evaluation would take away the lag that they work with.
+"""
+
+from typing import Any
+
+from rule import Greedy, asked
+
+from hotloop.learn.appo import APPO
+from hotloop.learn.impala import IMPALA
+from hotloop.learn.learner import Learner, policy_for
+from hotloop.learn.ppo import PPO
+
+LEARNERS: dict[str, type[Learner]] = {"ppo": PPO, "impala": IMPALA, "appo": APPO}
+AT_ONCE = 12  # policies that wait to be judged, where actors act on their own
+
+seed, watch, given = asked()
+kind = LEARNERS[given.pop("algorithm")]
+settings = kind.settings_type(**given, seed=seed, env_id=watch.rule.env_id)
+learner: Any = kind(settings)
+spaces = watch.envs[0].observation_space, watch.envs[0].action_space
+judged = policy_for(settings, *spaces)
+
+
+def greedy_of(state: dict[str, Any]) -> Greedy:
+    judged.load_state_dict(state)
+    return judged.greedy
+
+
+ahead, watch.alone = 0, settings.backend == "serial"
+if not kind.synchronous and settings.backend != "serial":
+    # The actors' processes have started, and hold all fragments that they may have under way.
+    with learner.paused():
+        ahead = learner.actors.collector.waiting * settings.batch_steps // settings.num_actors
+at_once = 1 if kind.synchronous else AT_ONCE
+watch.start(ahead)
+while not watch.over:
+    learner.iterate()
+    watch.mark(learner.progress.env_steps, learner.policy.state_dict)
+    if len(watch.waiting) >= at_once or watch.over:
+        with learner.paused():
+            watch.settle(greedy_of)
+watch.report()
+learner.close()
