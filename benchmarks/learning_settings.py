@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 PEERS = Path(__file__).parent / "peers"
-OWN_VENVS = Path(__file__).parents[1] / ".peers"  # unless --peers says otherwise: .peers/sbx/bin/python
+OWN_VENVS = Path(__file__).parents[1] / ".peers"  # unless --peers says otherwise
 Settings = Mapping[str, Any]
 
 
