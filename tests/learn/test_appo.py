@@ -60,11 +60,11 @@ def test_the_ratio_of_an_advantage_is_taken_out(learner):
 
 def test_learns_cartpole():
     """Rounding differs between processors, and with it the course of each seed: the middle one of
-    three must learn. Of 12 seeds none was below 119 after 20,000 steps, and the median was 226; a
+    three must learn. Of seeds 1 to 12 none was below 119 after 20,000 steps, the median was 226; a
     policy that always pushes the same way stays upright for 9 steps.
     """
     means, evaluation = [], Evaluation.of("CartPole-v1")
-    for seed in (5, 9, 12):
+    for seed in (1, 2, 3):
         learner = APPO(APPOSettings(backend="serial", seed=seed))
         while learner.progress.env_steps < 20_000:
             learner.iterate()

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import numpy as np
@@ -465,9 +466,7 @@ def test_no_env_steps_in_a_rest_and_nothing_is_lost(algorithm, make, tmp_path, m
             assert waiting == 4
             fragments = learner.progress.updates + learner.actors.dropped + waiting
             assert stepped == 20 * fragments
-            for process in processes(learner).values():  # they sleep, as nothing was asked for
-                before = psutil.Process(process.pid).cpu_times().user
-                assert psutil.Process(process.pid).cpu_times().user - before < 0.1
+            time.sleep(0.3)  # time enough for actors that did not rest to be seen
             assert (tmp_path / "steps").stat().st_size == stepped
 
 
@@ -609,6 +608,7 @@ def test_state_is_complete_here(algorithm, make):
 def test_what_may_be_replaced_in_an_experiment(algorithm, make, backend):
     learner = make(algorithm, **PROCESS | {"backend": backend})
     loop, control = learner.loop(), process_control()
+    after(learner, 5)  # how long actors take to start is none of the experiment's time
     experiment = Experiment(control, SimplifySettings(budget=9.0, aa_pairs=1))
     drive(loop, experiment.run(loop), control)
     stages = {known.name: known for known in experiment.record.stages}

@@ -98,10 +98,8 @@ def greedy_mean(settings, env_steps):
 
 def test_learns_cartpole():
     """Rounding differs between processors, and with it the course of each seed: the middle one of
-    three must learn. Of 12 seeds the lowest reached 60 and the median 94 after 20,000 steps, and
-    208 and 395 after 60,000; a policy that always pushes the same way stays upright for 9 steps.
+    three must learn. Of seeds 1 to 12 the lowest reached 65 after 30,000 steps, the median 127 and
+    the highest 174; a policy that always pushes the same way stays upright for 9 steps.
     """
-    means = [
-        greedy_mean(IMPALASettings(backend="serial", seed=seed), 30_000) for seed in (5, 8, 11)
-    ]
-    assert sorted(means)[1] > 50, means
+    means = [greedy_mean(IMPALASettings(backend="serial", seed=seed), 30_000) for seed in (1, 2, 3)]
+    assert sorted(means)[1] > 40, means
