@@ -181,13 +181,7 @@ ZOO: Mapping[str, Settings] = {
 TRAININGS: Mapping[str, Mapping[str, Settings]] = {
     "CartPole-v1": {
         "PPO": {"algorithm": "ppo", "total_steps": 80_000},
-        "IMPALA": {
-            "algorithm": "impala",
-            "total_steps": 400_000,
-            "learning_rate": 2e-3,
-            "trace_lambda": 0.95,
-            "normalise_values": True,
-        },
+        "IMPALA": {"algorithm": "impala", "total_steps": 400_000},
         "APPO": {"algorithm": "appo", "total_steps": 200_000},
         "PPO, zoo settings": {**ZOO["CartPole-v1"], "algorithm": "ppo"},
         "CleanRL-style PPO": ZOO["CartPole-v1"],

@@ -53,6 +53,9 @@ def learned_values(clip_rho, *, ratio_one=False):
         **{"num_envs": 32, "fragment_steps": 10, "clip_rho": clip_rho, "clip_pg_rho": 1e-30},
         **{"learning_rate": 5e-3, "anneal": True, "total_steps": 250 * 320, "hidden_size": 16},
         max_lag=1000,
+        normalise_values=False,
+        entropy_weight=0.0,
+        trace_lambda=1.0,
     )
     learner = IMPALA(settings)
     behaviour = probabilities(learner.policy)
@@ -98,8 +101,8 @@ def greedy_mean(settings, env_steps):
 
 def test_learns_cartpole():
     """Rounding differs between processors, and with it the course of each seed: the middle one of
-    three must learn. Of seeds 1 to 12 the lowest reached 65 after 30,000 steps, the median 127 and
-    the highest 174; a policy that always pushes the same way stays upright for 9 steps.
+    three must learn. Of seeds 1 to 12 the lowest reached 135 after 30,000 steps, the median 187 and
+    the highest 442; a policy that always pushes the same way stays upright for 9 steps.
     """
     means = [greedy_mean(IMPALASettings(backend="serial", seed=seed), 30_000) for seed in (1, 2, 3)]
-    assert sorted(means)[1] > 40, means
+    assert sorted(means)[1] > 60, means

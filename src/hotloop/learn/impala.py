@@ -32,10 +32,16 @@ class IMPALASettings(AsynchronousSettings):
     """Envs of all actors together."""
     fragment_steps: int = 20
     """Steps of every env in a fragment (T)."""
-    learning_rate: float = 1e-3
+    normalise_values: bool = True
+    """Whether the critic learns returns shifted and scaled by their running mean and deviation."""
+    learning_rate: float = 2e-3
     """Adam's step size at the start."""
     anneal: bool = False
     """Whether the learning rate falls linearly, to nothing at `total_steps`."""
+    entropy_weight: float = 0.01
+    """Weight of the policy's entropy, which the loss rewards."""
+    trace_lambda: float = 0.95
+    """λ of V-trace: decay of its trace a step, 0 trusts the critic, 1 the returns."""
     clip_pg_rho: float = 1.0
     """ρ̄_pg of V-trace: ratios above it count as this much in the policy's gradient."""
 
