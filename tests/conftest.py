@@ -1,5 +1,6 @@
 """What holds for every test."""
 
+import multiprocessing
 import os
 import signal
 
@@ -7,3 +8,5 @@ import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Nothing is written to the user's cache: populations are drawn anew, in milliseconds.
 os.environ["HOTLOOP_CACHE"] = ""
+# Chosen for good: importing TorchRL would make every process of all tests a spawned one.
+multiprocessing.get_start_method()
