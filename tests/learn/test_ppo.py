@@ -256,7 +256,7 @@ def test_trains_on_any_supported_actions(walk, space):
 
 
 def test_the_loop_can_be_measured():
-    loop = ppo.loop(ppo.PPOSettings(**SMALL))
+    loop = ppo.PPO(ppo.PPOSettings(**SMALL)).loop()
     learner = loop.body.__self__
     assert (learner.advantages.stage.name, learner.update.stage.name) == ("advantages", "update")
     assert (loop.name, loop.unit, loop.batches) == ("ppo:CartPole-v1", "env steps", 4)
@@ -267,7 +267,7 @@ def test_the_loop_can_be_measured():
 
 def test_state_is_complete():
     """Putting the declared state back repeats what followed, bit for bit."""
-    loop = ppo.loop(ppo.PPOSettings(**SMALL))
+    loop = ppo.PPO(ppo.PPOSettings(**SMALL)).loop()
     learner = loop.body.__self__
     for warm_up in (0, 2):  # also before the optimiser has any state
         for _ in range(warm_up):
@@ -330,7 +330,7 @@ def test_transitions_only_are_learned_from():
 
 def test_messages():
     with pytest.raises(TargetError, match=r"'CartPole-v7'"):
-        ppo.loop(ppo.PPOSettings(env_id="CartPole-v7"))
+        ppo.PPO(ppo.PPOSettings(env_id="CartPole-v7")).loop()
     with pytest.raises(SettingError, match=r"ppo: epochs: expected a whole number.* got 0"):
         ppo.PPOSettings(epochs=0)
     with pytest.raises(SettingError, match=r"minibatches: expected a divisor of .* 256 .* got 3"):

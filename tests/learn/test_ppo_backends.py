@@ -94,7 +94,7 @@ def test_double_buffering_repeats_itself(children):
     [(False, {"env step", "store"}), (True, {"env send", "env wait", "store"})],
 )
 def test_the_loop_can_be_measured_with_envs_elsewhere(double_buffer, effectful, children):
-    loop = ppo.loop(ppo.PPOSettings(**PROCESS, double_buffer=double_buffer))
+    loop = ppo.PPO(ppo.PPOSettings(**PROCESS, double_buffer=double_buffer)).loop()
     assert not unsupported_parts(loop.state)
     try:
         stages = [s.name for s in hotloop.run_benchmark(loop, seconds=0.5).summary.stages]
@@ -142,7 +142,7 @@ def test_workers_end_when_the_learner_cannot_be_made(registered, children):
 
 def test_what_auto_chose_is_logged(caplog):
     caplog.set_level("INFO", "hotloop")
-    loop = ppo.loop(ppo.PPOSettings(**SMALL, backend="auto"))
+    loop = ppo.PPO(ppo.PPOSettings(**SMALL, backend="auto")).loop()
     assert loop.body() == 64
     loop.close()
     assert any("envs run in" in message for message in caplog.messages)
@@ -175,4 +175,4 @@ def test_double_buffering_is_left_out_where_auto_keeps_the_envs_here(caplog, mon
 )
 def test_settings_that_do_not_fit_are_refused(settings, message, children):
     with pytest.raises(SettingError, match=message):
-        ppo.loop(ppo.PPOSettings(**settings))
+        ppo.PPO(ppo.PPOSettings(**settings)).loop()

@@ -15,10 +15,8 @@ from torch import Tensor
 from hotloop.data.layout import tree_map
 from hotloop.errors import SettingError
 from hotloop.learn.asynchronous import AsynchronousLearner, AsynchronousSettings, Steps
-from hotloop.learn.learner import Array, rows
+from hotloop.learn.learner import Array, loops_of, rows
 from hotloop.learn.losses import Batch, Figures, clipped_loss
-from hotloop.loop import Loop
-from hotloop.loop.target import LoopFamily, settings_of
 from hotloop.ops import normalise_advantages
 
 
@@ -108,16 +106,10 @@ class APPO(AsynchronousLearner):
         return value[:-1], advantage, trace.target
 
     @property
-    def _optimizer_steps(self) -> int:
+    def batches(self) -> int:
+        """Optimiser steps of an iteration."""
         return self.settings.epochs * self.settings.minibatches
 
 
-def loop(settings: APPOSettings) -> Loop:
-    """Return asynchronous PPO as a loop that can be measured. Raises: as `APPO`."""
-    return APPO(settings).loop()
-
-
-APPO_LOOPS = LoopFamily(
-    lambda env_id, settings: loop(settings_of(APPOSettings, {**settings, "env_id": env_id}))
-)
+APPO_LOOPS = loops_of(APPO, APPOSettings)
 """`appo:ENV_ID` as a target."""

@@ -26,7 +26,7 @@ from hotloop.errors import SettingError, did_you_mean
 from hotloop.learn.learner import Learner, next_values, policy_for
 from hotloop.learn.policy import Policy
 from hotloop.learn.settings import LearnerSettings
-from hotloop.loop import Loop, stage
+from hotloop.loop import stage
 from hotloop.loop.host import usable_cpus
 from hotloop.ops import VTrace, vtrace
 from hotloop.rollout import FragmentCollector
@@ -247,23 +247,20 @@ class AsynchronousLearner(Learner):
             valid_t=None if steps.valid.all() else steps.valid,
         )
 
-    def loop(self) -> Loop:
-        """One iteration is a batch, its update, and sending the parameters out."""
-        s = self.settings
-        return Loop(
-            body=self.iterate,
-            name=f"{s.algorithm}:{s.env_id}",
-            unit="env steps",
-            batches=self._optimizer_steps,
-            state=[*self.state, *([self.actors.collector] if self.actors.here else [])],
-            in_flight=self.actors.in_flight,
-            close=self.close,
-        )
+    @property
+    def batches(self) -> int:
+        """Optimiser steps of an iteration."""
+        return 1
 
     @property
-    def _optimizer_steps(self) -> int:
-        """Steps of the optimiser in an update."""
-        return 1
+    def state(self) -> list[object]:
+        """What an iteration changes, as its `Loop` declares it."""
+        return [*super().state, *([self.actors.collector] if self.actors.here else [])]
+
+    @property
+    def in_flight(self) -> int:
+        """How many fragments the actors have under way at once."""
+        return self.actors.in_flight
 
     def figures(self) -> dict[str, float]:
         """Those of the last update, and of the actors: lag, queue depth, fragments dropped."""

@@ -11,10 +11,8 @@ import torch
 
 from hotloop.data.layout import tree_map
 from hotloop.learn.asynchronous import AsynchronousLearner, AsynchronousSettings, Steps
-from hotloop.learn.learner import rows
+from hotloop.learn.learner import loops_of, rows
 from hotloop.learn.losses import Figures, Terms
-from hotloop.loop import Loop
-from hotloop.loop.target import LoopFamily, settings_of
 
 
 @dataclass(frozen=True)
@@ -91,12 +89,5 @@ class IMPALA(AsynchronousLearner):
         self._update_figures = Figures(terms, distribution, value[:-1][valid], trace.target[valid])
 
 
-def loop(settings: IMPALASettings) -> Loop:
-    """Return IMPALA as a loop that can be measured. Raises: as `IMPALA`."""
-    return IMPALA(settings).loop()
-
-
-IMPALA_LOOPS = LoopFamily(
-    lambda env_id, settings: loop(settings_of(IMPALASettings, {**settings, "env_id": env_id}))
-)
+IMPALA_LOOPS = loops_of(IMPALA, IMPALASettings)
 """`impala:ENV_ID` as a target."""

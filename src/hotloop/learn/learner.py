@@ -21,6 +21,7 @@ from hotloop.learn.policy import Policy, make_policy
 from hotloop.learn.settings import LearnerSettings
 from hotloop.learn.state import expect_alike
 from hotloop.loop import Loop
+from hotloop.loop.target import LoopFamily, settings_of
 from hotloop.ops import Moments, denormalise, merge_moments, no_moments, normalise
 
 Array = NDArray[Any]
@@ -88,9 +89,10 @@ class Learner(ABC):
     def iterate(self) -> int:
         """Collect, update, and return the env steps that were learned from."""
 
+    @property
     @abstractmethod
-    def loop(self) -> Loop:
-        """This learner as a loop that can be measured; closing it closes the learner."""
+    def batches(self) -> int:
+        """Optimiser steps of an iteration."""
 
     @abstractmethod
     def restart_envs(self) -> None:
@@ -110,8 +112,25 @@ class Learner(ABC):
 
     @property
     def state(self) -> list[object]:
-        """What a `Loop` declares of every learner as state."""
+        """What an iteration changes, as its `Loop` declares it."""
         return [self.policy, self.optimizer, self.progress, self.rng]
+
+    @property
+    def in_flight(self) -> int:
+        """How many fragments are under way at once, elsewhere than in `iterate`."""
+        return 0
+
+    def loop(self) -> Loop:
+        """This learner as a loop that can be measured; closing it closes the learner."""
+        return Loop(
+            body=self.iterate,
+            name=f"{self.settings.algorithm}:{self.settings.env_id}",
+            unit="env steps",
+            batches=self.batches,
+            state=self.state,
+            in_flight=self.in_flight,
+            close=self.close,
+        )
 
     # --- collecting ------------------------------------------------------------------------------
 
@@ -241,6 +260,15 @@ class Learner(ABC):
             zeros = torch.zeros_like(self.policy.flat)
             found = {"step": torch.zeros(()), "exp_avg": zeros, "exp_avg_sq": zeros}
         return {name: tensor.detach().cpu().numpy().copy() for name, tensor in found.items()}
+
+
+def loops_of(kind: Callable[[Any], Learner], settings_type: type[LearnerSettings]) -> LoopFamily:
+    """Return the family of a learner's loops, such as `ppo:ENV_ID`."""
+    return LoopFamily(
+        lambda env_id, settings: kind(
+            settings_of(settings_type, {**settings, "env_id": env_id})
+        ).loop()
+    )
 
 
 def policy_for(

@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 from hotloop.data.fragment import Fragment
 from hotloop.envs.make import make_vec
 from hotloop.errors import SettingError
-from hotloop.learn.learner import Learner, next_values, policy_for, rows
+from hotloop.learn.learner import Learner, loops_of, next_values, policy_for, rows
 from hotloop.learn.losses import Batch, Figures, clipped_loss
 from hotloop.learn.settings import LearnerSettings
-from hotloop.loop import Loop, stage
-from hotloop.loop.target import LoopFamily, settings_of
+from hotloop.loop import stage
 from hotloop.ops import gae, normalise_advantages
 from hotloop.rollout import StepCollector
 from hotloop.rollout.env_metadata import autoreset_mode, in_process
@@ -169,16 +168,15 @@ class PPO(Learner):
         self.progress.add([fragment])
         return fragment.env_steps
 
-    def loop(self) -> Loop:
-        """One iteration is a fragment and its update."""
-        return Loop(
-            body=self.iterate,
-            name=f"ppo:{self.settings.env_id}",
-            unit="env steps",
-            batches=self.settings.epochs * self.settings.minibatches,
-            state=[*self.state, *self.collector.state],
-            close=self.close,
-        )
+    @property
+    def batches(self) -> int:
+        """Optimiser steps of an iteration."""
+        return self.settings.epochs * self.settings.minibatches
+
+    @property
+    def state(self) -> list[object]:
+        """What an iteration changes, as its `Loop` declares it."""
+        return [*super().state, *self.collector.state]
 
     def restart_envs(self) -> None:
         """Begin new episodes in all envs, with seeds that follow from settings and env steps."""
@@ -189,14 +187,7 @@ class PPO(Learner):
         self.envs.close()
 
 
-def loop(settings: PPOSettings) -> Loop:
-    """Return PPO as a loop that can be measured. Raises: as `PPO`."""
-    return PPO(settings).loop()
-
-
-PPO_LOOPS = LoopFamily(
-    lambda env_id, settings: loop(settings_of(PPOSettings, {**settings, "env_id": env_id}))
-)
+PPO_LOOPS = loops_of(PPO, PPOSettings)
 """`ppo:ENV_ID` as a target."""
 
 

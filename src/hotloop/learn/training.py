@@ -151,7 +151,6 @@ class Trainer:
             if resume is not None:
                 self._go_on(resume)
             self._saved_at = self.learner.progress.env_steps
-            self._batches = self.learner.loop().batches
             self._evaluation = Evaluation.of(settings.env_id)
         except BaseException:
             self.learner.close()
@@ -306,7 +305,7 @@ class Trainer:
             seconds=self._seconds,
             wall_s=self._wall_s,
             updates=progress.updates,
-            batches=progress.updates * self._batches,
+            batches=progress.updates * self.learner.batches,
             episodes=progress.episodes,
             training_return=progress.mean_return,
             greedy_return=self.point.mean_return,
