@@ -70,7 +70,8 @@ def benchmarked() -> hotloop.BenchmarkResult:
 
 @pytest.fixture(scope="module")
 def simplified() -> hotloop.SimplifyResult:
-    return hotloop.run_simplify(two_stages(), budget=1.5, worth=0.05)
+    # A machine that other programs use has rounds in it, too.
+    return hotloop.run_simplify(two_stages(), budget=6.0, worth=0.05)
 
 
 def printed(result: Result) -> str:

@@ -158,7 +158,8 @@ class Benchmark:
                 "cpu_share": known.tape.cpu_share(),
                 "index": known.index,
             }
-            for name, known in control.stages.items()
+            # As this loop made them, whatever other loops of the process have made before.
+            for name, known in sorted(control.stages.items(), key=lambda item: item[1].made)
             if known.index in {event.stage for event in block.events}
         ]
         for known in control.stages.values():

@@ -3,6 +3,7 @@
 `hotloop.loop.stage` wraps a user's functions and iterables, and calls this while it is measured.
 """
 
+import itertools
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from threading import get_ident
@@ -31,6 +32,7 @@ HOLD_NS = 200_000
 LONGEST_HOLD_NS = 20_000_000
 # So many iterations may a replayed stage run ahead of the loop: more than most queues hold.
 AHEAD_ITERATIONS = 64
+_made = itertools.count()
 
 
 class Probe:
@@ -58,6 +60,7 @@ class Probe:
                 f"stage {name!r}: effect {effect!r} is none of 'pure', 'stateful', 'effectful'"
             )
         self.name = name
+        self.made = next(_made)
         self.kind: StageKind = kind
         self.effect: Effect = effect or "effectful"
         self.writes = writes

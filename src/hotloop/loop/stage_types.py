@@ -13,6 +13,7 @@ class StageView(Protocol):
     """A stage for those that measure it: its declaration, its tape, what was seen of its calls."""
 
     name: str
+    made: int  # in which order the stages of a process were made
     kind: StageKind
     effect: Effect
     writes: Buffers
