@@ -15,7 +15,6 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from hotloop.envs.serial import SerialVectorEnv
-from hotloop.loop.control import process_control
 
 MODES = [mode.name.lower() for mode in AutoresetMode]
 
@@ -61,12 +60,6 @@ def pid_policy(obs: Any) -> tuple[Any, dict[str, Any]]:
     """`policy`, which also tells in which process it acts."""
     action, extras = policy(obs)
     return action, {**extras, "pid": np.full(len(obs), os.getpid())}
-
-
-def own_control_policy(obs: Any) -> tuple[Any, dict[str, Any]]:
-    """`policy`, which also tells whether stages obey a control of this process alone."""
-    action, extras = policy(obs)
-    return action, {**extras, "own": np.full(len(obs), process_control().owner)}
 
 
 def truth(seed: int) -> Iterator[tuple[tuple[int, int, int], int, float, bool, bool]]:
@@ -205,6 +198,17 @@ def gated(gate: str) -> SerialVectorEnv:
     return SerialVectorEnv([partial(Gated, gate)] * 2, autoreset_mode="same_step")
 
 
+class Counting:
+    """Puts out how often it was called."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, obs: Any) -> Any:
+        self.calls += 1
+        return np.zeros(len(obs), np.int64), {"calls": np.full(len(obs), self.calls)}
+
+
 class Scaled:
     """Counts how often it is pickled; its weight is put out with every step."""
 
@@ -222,6 +226,27 @@ class Scaled:
 
     def __call__(self, obs: Any) -> Any:
         return np.zeros(len(obs), np.int64), {"weight": np.full(len(obs), self.weight)}
+
+
+class Doubled(Scaled):
+    """Another policy that takes the same weights."""
+
+    def __reduce__(self) -> Any:
+        return Doubled, ()
+
+    def load_weights(self, weights: Any) -> None:
+        self.weight = 2 * weights["w"]
+
+
+def check_weights_behind_a_policy(collector: Any) -> None:
+    """Weights of one policy, another policy, and its weights: all sent before a worker looks."""
+    collector.collect()
+    collector.update({"w": 1.0})
+    collector.update(Doubled())
+    assert collector.update({"w": 3.0}) == 3
+    while (fragment := collector.collect()[0]).policy_version < 3:
+        pass
+    assert (fragment.extras["weight"] == 6.0).all()
 
 
 def check_truth(fragments: Any, seeds: Any = None) -> dict[int, Any]:

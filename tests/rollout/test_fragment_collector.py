@@ -23,7 +23,6 @@ from hotloop.loop.control import process_control
 from hotloop.rollout import FragmentCollector, StepCollector
 from hotloop.rollout.process import SPARE_BLOCKS
 from hotloop.rollout.worker import Update
-from hotloop.rollout.worker_pool import MAX_UNREAD
 from hotloop.simplify.experiment import Experiment
 from hotloop.simplify.settings import SimplifySettings
 from rollout.planted_envs import (
@@ -32,6 +31,7 @@ from rollout.planted_envs import (
     Scaled,
     Stacked,
     check_truth,
+    check_weights_behind_a_policy,
     faulty,
     gated,
     planted_vec,
@@ -99,7 +99,7 @@ def test_resting_blocks_may_be_nested_and_lose_nothing():
             assert collector.waiting <= 4
             with collector.resting():
                 pass
-            assert collector._asked == [0, 0]
+            assert [state.asked for state in collector._states] == [0, 0]
             with pytest.raises(WorkerError, match="resting"):
                 collector.collect()
         while {worker_of(f) for f in fragments} != {0, 1} or len(fragments) < 20:
@@ -199,6 +199,23 @@ def test_versions_and_weights_pickled_once():
             pass
 
 
+@pytest.mark.parametrize("backend", ["process", "serial"])
+def test_weights_sent_behind_a_policy_are_for_it(backend):
+    with FragmentCollector(
+        MAKE, Scaled(), fragment_steps=10, num_workers=1, backend=backend
+    ) as collector:
+        check_weights_behind_a_policy(collector)
+
+
+def test_larger_updates_than_before_find_room():
+    with FragmentCollector(MAKE, Scaled(), fragment_steps=10, num_workers=1) as collector:
+        for version, size in enumerate((1, 10, 100_000, 100, 1_000_000), 1):
+            collector.update({"w": float(version), "more": bytes(size)})
+            while (fragment := collector.collect()[0]).policy_version < version:
+                pass
+            assert (fragment.extras["weight"] == version).all()
+
+
 class Draws:
     def __init__(self):
         self.rng = np.random.default_rng(0)
@@ -217,7 +234,6 @@ def test_many_updates_do_not_wait_for_a_slow_worker(tmp_path):
         for _ in range(1000):  # many more than a connection holds
             version = collector.update({"w": 1.0})
         gate.touch()
-        assert collector._workers._workers[0]._unread <= MAX_UNREAD
         versions = [collector.collect()[0].policy_version for _ in range(5)]
         assert versions[-1] == version == 1000
 

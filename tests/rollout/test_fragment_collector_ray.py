@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 import warnings
 from functools import partial
 from pathlib import Path
@@ -13,17 +14,21 @@ import numpy as np
 import psutil
 import pytest
 
+import hotloop
 from hotloop.errors import WorkerError
 from hotloop.learn import ppo
+from hotloop.loop.arm import DELAY, FREE, REAL, RECORD, Arm
+from hotloop.loop.conduct import Request, drive
 from hotloop.loop.control import process_control
 from hotloop.rollout import FragmentCollector
 from hotloop.rollout.worker_pool import MAX_UNREAD
 from rollout.planted_envs import (
+    Counting,
     Scaled,
     check_truth,
+    check_weights_behind_a_policy,
     faulty,
     gated,
-    own_control_policy,
     pid_policy,
     planted_vec,
     policy,
@@ -116,11 +121,77 @@ def test_many_updates_of_a_slow_actor_take_no_memory(tmp_path):
         assert not collector._workers._held
 
 
-def test_stages_in_actors_are_not_measured_and_that_is_said(caplog):
-    caplog.set_level("INFO", "hotloop")
-    with FragmentCollector(MAKE, own_control_policy, **SETTINGS | {"num_workers": 1}) as collector:
-        assert collector.collect()[0].extras["own"].all()
-    assert any("stages in Ray actors" in message for message in caplog.messages)
+def loop_of(collector):
+    body = lambda: collector.collect()[0].env_steps  # noqa: E731
+    return hotloop.Loop(body=body, unit="env steps", in_flight=4)
+
+
+def test_stages_in_actors_are_timed(collector):
+    """As those of worker processes are, though actors may be on other machines."""
+    summary = hotloop.run_benchmark(loop_of(collector), iterations=100).summary
+    stages = {stage.name: stage for stage in summary.stages}
+    assert {"act", "env step", "store", "fragment wait"} <= set(stages)
+    # 10 steps of a fragment, but for those that are under way at either end.
+    assert stages["env step"].calls_per_iteration == pytest.approx(10, rel=0.1)
+
+
+def measured(collector, *arms, iterations=12):
+    """One block under each arm."""
+    blocks = []
+
+    def measurement():
+        for arm in arms:
+            blocks.append((yield Request(arm, iterations=iterations, drain=8)))
+
+    drive(loop_of(collector), measurement(), process_control())
+    return blocks
+
+
+def test_stages_in_actors_are_delayed(collector):
+    arms = [Arm("test", {"env step": mode}) for mode in (REAL, DELAY(0.01), REAL)]
+    before, late, after = measured(collector, *arms)
+    number = process_control().index("env step")
+    calls = [event for event in late.events if event.stage == number]
+    # Every call that begins and ends within the block was delayed: those of 12 fragments, but for
+    # the four that may have been under way.
+    assert late.delayed_ns["env step"] >= 10_000_000 * 8 * 10
+    assert len(calls) >= 8 * 10
+    assert min(event.end_ns - event.start_ns for event in calls[2:]) >= 10_000_000
+    assert not before.delayed_ns["env step"]
+    assert not after.delayed_ns["env step"]
+    lanes = {event.lane for event in calls}
+    assert len(lanes) >= 2, "two actors"
+    assert threading.get_ident() not in lanes
+
+
+def test_an_actors_policy_is_replaced_by_what_it_did():
+    """Outputs are recorded, and given again, where the actor is."""
+    one = SETTINGS | {"num_workers": 1, "policy_effect": "pure"}
+    with FragmentCollector(MAKE, Counting(), **one) as collector:
+        control, seen = process_control(), {}
+
+        def body():
+            fragment = collector.collect()[0]
+            seen.setdefault(control.epoch, []).append(fragment.extras["calls"][:, 0])
+            return fragment.env_steps
+
+        def measurement():
+            for arm in (Arm("record", rest=RECORD), Arm("replay", {"act": FREE}), Arm("real")):
+                yield Request(arm, iterations=6, drain=6)
+
+        drive(hotloop.Loop(body=body, unit="env steps"), measurement(), control)
+        recorded, replayed, real = list(seen.values())[:3]
+        assert control.workers.tapes(control.index("act"))
+    # The last six fragments of each block are whole. Two more were recorded than came in time.
+    most = recorded[-1][-1] + 20
+    assert all(calls.max() <= most for calls in replayed[6:])
+    assert np.diff(np.concatenate(real[6:])).tolist() == [1] * 59
+    assert most - 40 < real[6][0] <= most + 60, "it was not called for what was replayed"
+
+
+def test_weights_sent_behind_a_policy_are_for_it():
+    with FragmentCollector(MAKE, Scaled(), **SETTINGS | {"num_workers": 1}) as collector:
+        check_weights_behind_a_policy(collector)
 
 
 def test_real_resources_are_asked_for(collector):

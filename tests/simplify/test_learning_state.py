@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from hotloop.learn.ppo import PPO, PPOSettings, loop
+from hotloop.learn.ppo import PPO, PPOSettings
 from hotloop.loop import drive
 from hotloop.loop.control import process_control
 from hotloop.simplify.experiment import Experiment
@@ -43,7 +43,7 @@ def learner_of(made: Any) -> PPO:
 def test_weights_optimiser_generators_and_envs_are_those_of_plain_training() -> None:
     torch.manual_seed(5)
     np.random.seed(5)
-    measured = loop(SETTINGS)
+    measured = PPO(SETTINGS).loop()
     control = process_control()
     experiment = Experiment(control, SimplifySettings(budget=15.0, aa_pairs=1))
     drive(measured, experiment.run(measured), control)
@@ -59,7 +59,7 @@ def test_weights_optimiser_generators_and_envs_are_those_of_plain_training() -> 
 
     torch.manual_seed(5)
     np.random.seed(5)
-    plain = loop(SETTINGS)
+    plain = PPO(SETTINGS).loop()
     for _ in range(record.iterations_kept):
         plain.body()
     assert bits(learner_of(plain)) == after

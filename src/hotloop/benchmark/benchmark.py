@@ -117,7 +117,7 @@ class Benchmark:
         begin = self._now()
         record.warm_up = yield from warm_up(self._now, settings.seconds * WARM_UP_SHARE)
         yield from self._count_work()
-        yield from self._record_stages()
+        yield from self._record_stages(loop.in_flight)
         arm = Arm("steady", rest=REAL)
         while not self._enough(begin):
             left = settings.iterations and settings.iterations - len(record.duration_ns)
@@ -140,11 +140,14 @@ class Benchmark:
         if not record.work.counted_calls:
             record.work_problem = "torch ran no operation that it has a formula for"
 
-    def _record_stages(self) -> Measurement[None]:
+    def _record_stages(self, in_flight: int) -> Measurement[None]:
         """Record a few calls, to learn the bytes that they move and their processor time."""
         control = self._control
         block = yield Request(
-            Arm("recording", rest=RECORD), iterations=RECORDED_ITERATIONS, phase="recording"
+            Arm("recording", rest=RECORD),
+            # Of a loop with queues, so many iterations may pass without a producer's call.
+            iterations=RECORDED_ITERATIONS + in_flight,
+            phase="recording",
         )
         names = control.names()
         inside = parents(block.events)

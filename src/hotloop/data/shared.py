@@ -6,10 +6,11 @@ is gone. A process that did not inherit it receives its descriptor through a con
 
 import mmap
 import os
+import struct
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
 
-from hotloop.loop.memory import open_memory
+from hotloop.loop.memory import FileLock, open_memory
 
 
 class SharedBlock:
@@ -46,3 +47,43 @@ class SharedBlock:
     def __del__(self) -> None:
         if getattr(self, "fd", -1) >= 0:
             self.close()
+
+
+class LatestMessage:
+    """The latest of many messages: one process writes them, others read when they like.
+
+    A message that was not read before the next was written is lost. Nobody waits for longer than a
+    copy takes, and a reader that is killed leaves no lock.
+    """
+
+    _HEAD = struct.Struct("qq")  # version and length, before the message itself
+
+    def __init__(self, block: SharedBlock) -> None:
+        self.block = block
+        self._lock = FileLock(block.fd)
+
+    @classmethod
+    def with_room(cls, nbytes: int) -> "LatestMessage":
+        """Make one for messages of up to `nbytes`; its version is 0. Raises: as `SharedBlock`."""
+        return cls(SharedBlock(cls._HEAD.size + nbytes))
+
+    @property
+    def room(self) -> int:
+        """Bytes that a message may have."""
+        return self.block.nbytes - self._HEAD.size
+
+    def write(self, message: bytes, version: int) -> None:
+        """Put a message of at most `room` bytes in the place of the one before."""
+        start, length = self._HEAD.size, len(message)
+        with self._lock.held():
+            self._HEAD.pack_into(self.block.buffer, 0, version, length)
+            self.block.buffer[start : start + length] = message
+
+    def read(self, after: int) -> bytes | None:
+        """Return the message, or None if its version is not above `after`."""
+        if self._HEAD.unpack_from(self.block.buffer, 0)[0] <= after:
+            return None
+        start = self._HEAD.size
+        with self._lock.held():
+            _, length = self._HEAD.unpack_from(self.block.buffer, 0)
+            return self.block.buffer[start : start + length]

@@ -10,10 +10,10 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from hotloop.data.layout import tree_map
 from hotloop.errors import SettingError
+from hotloop.learn.actor_critic import to_tensors
 from hotloop.learn.asynchronous import AsynchronousLearner, AsynchronousSettings, Steps
 from hotloop.learn.learner import Array, loops_of, rows
 from hotloop.learn.losses import Batch, Figures, clipped_loss
@@ -64,18 +64,16 @@ class APPO(AsynchronousLearner):
         s, left = self.settings, self.left()
         self.optimizer.param_groups[0]["lr"] = s.learning_rate * left
         value, advantage, target = self._targets(steps)
-        device = self.policy.flat.device
-
-        def tensor(array: Array) -> Tensor:
-            return torch.from_numpy(rows(array, steps.valid)).to(device)
-
         obs = tree_map(lambda x: x[:-1], steps.obs)
+        arrays = (
+            steps.action,
+            steps.log_prob,
+            normalise_advantages(advantage, steps.valid),
+            self.value_targets(target, steps.valid),
+        )
         batch = Batch(
             self.policy.tensors(rows(obs, steps.valid)),
-            tensor(steps.action),
-            tensor(steps.log_prob),
-            tensor(normalise_advantages(advantage, steps.valid)),
-            tensor(self.value_targets(target, steps.valid)),
+            *to_tensors(rows(arrays, steps.valid), self.policy.flat.device),
         )
         for _ in range(s.epochs):
             for part in batch.parts(s.minibatches, self.rng):
@@ -94,7 +92,7 @@ class APPO(AsynchronousLearner):
         value = self.values(critic).reshape(length + 1, width)
         with torch.no_grad():
             log_prob = self.policy.distribution.log_prob(
-                torch.from_numpy(outputs[: length * width]), torch.from_numpy(rows(steps.action))
+                *to_tensors((outputs[: length * width], rows(steps.action)), torch.device("cpu"))
             )
         rho = np.exp(log_prob.numpy().reshape(length, width) - steps.log_prob)
         trace = self.trace(steps, value, rho)

@@ -276,6 +276,10 @@ class AsynchronousLearner(Learner):
         self.actors = self._made_actors(self.next_seed())
         self.actors.dropped = dropped
 
+    def wait_until_started(self) -> None:
+        """Wait until the actors have sent their first fragments."""
+        self.actors.collector.wait_until_started()
+
     @contextmanager
     def paused(self) -> Iterator[None]:
         """No actor acts inside; what was under way waits to be taken."""

@@ -10,6 +10,7 @@ from typing import ClassVar
 import torch
 
 from hotloop.data.layout import tree_map
+from hotloop.learn.actor_critic import to_tensors
 from hotloop.learn.asynchronous import AsynchronousLearner, AsynchronousSettings, Steps
 from hotloop.learn.learner import loops_of, rows
 from hotloop.learn.losses import Figures, Terms
@@ -64,16 +65,15 @@ class IMPALA(AsynchronousLearner):
         obs = self.policy.tensors(rows(steps.obs))
         outputs, critic = self.policy(obs)
         outputs = outputs[:count]
-        action = torch.from_numpy(rows(steps.action)).to(device)
-        behaviour = torch.from_numpy(rows(steps.log_prob)).to(device)
+        action, behaviour = to_tensors((rows(steps.action), rows(steps.log_prob)), device)
         log_prob = distribution.log_prob(outputs, action)
         log_ratio = log_prob - behaviour
 
         value = self.values(critic.detach().cpu().numpy()).reshape(length + 1, width)
         rho = log_ratio.detach().exp().cpu().numpy().reshape(length, width)
         trace = self.trace(steps, value, rho, clip_pg_rho=s.clip_pg_rho)
-        target = torch.from_numpy(rows(self.value_targets(trace.target, steps.valid))).to(device)
-        advantage = torch.from_numpy(rows(trace.advantage)).to(device)
+        targets = self.value_targets(trace.target, steps.valid)
+        target, advantage = to_tensors((rows(targets), rows(trace.advantage)), device)
         # Steps that are no transitions have the advantage 0, and their own value for a target.
         gain = (advantage * log_prob).mean()
         error = torch.nn.functional.mse_loss(critic[:count], target)

@@ -105,6 +105,10 @@ class Learner(ABC):
     def close(self) -> None:
         """Close envs and workers. Idempotent."""
 
+    def wait_until_started(self) -> None:
+        """Wait for processes that act for the learner, so that no time of training contains it."""
+        return  # there are none, unless a learner says so
+
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Nothing acts or learns inside, so that what is done there takes none of its time."""

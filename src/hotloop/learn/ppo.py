@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from hotloop.data.fragment import Fragment
 from hotloop.envs.make import make_vec
 from hotloop.errors import SettingError
+from hotloop.learn.actor_critic import to_tensors
 from hotloop.learn.learner import Learner, loops_of, next_values, policy_for, rows
 from hotloop.learn.losses import Batch, Figures, clipped_loss
 from hotloop.learn.settings import LearnerSettings
@@ -154,11 +155,8 @@ class PPO(Learner):
         obs, action, log_prob, advantage, target = rows(parts, f.valid)
         # Normalised once over the batch, not over each minibatch: the same where there is one.
         advantage = normalise_advantages(advantage)
-        device = self.policy.flat.device
         arrays = (action, log_prob, advantage, target)
-        return Batch(
-            self.policy.tensors(obs), *(torch.from_numpy(array).to(device) for array in arrays)
-        )
+        return Batch(self.policy.tensors(obs), *to_tensors(arrays, self.policy.flat.device))
 
     def iterate(self) -> int:
         """Collect a fragment and update the policy on it; returns the env steps."""

@@ -152,6 +152,7 @@ class Trainer:
                 self._go_on(resume)
             self._saved_at = self.learner.progress.env_steps
             self._evaluation = Evaluation.of(settings.env_id)
+            self.learner.wait_until_started()
         except BaseException:
             self.learner.close()
             raise

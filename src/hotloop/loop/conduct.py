@@ -227,6 +227,7 @@ class Conductor:
         """Begin to time. The loop's other threads run meanwhile, so it must be short."""
         if block.request.before is not None:
             block.request.before()
+        self.control.fetch_reports()
         for known in self.control.stages.values():
             known.delayed_ns = 0
         block.delayed_ns = {
@@ -257,6 +258,7 @@ class Conductor:
         block.switches += resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
         block.waits += _waits()
         block.pressure_us += self._pressure.read_us()
+        self.control.fetch_reports()
         for name, known in self.control.stages.items():
             block.delayed_ns[name] = (
                 block.delayed_ns.get(name, 0)

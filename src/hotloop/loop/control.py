@@ -12,9 +12,10 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
 from hotloop.errors import StageError
-from hotloop.loop.arm import Arm, packed
+from hotloop.loop.arm import Arm, kind_of, packed
 from hotloop.loop.clock import Clock, RealClock
 from hotloop.loop.event import GPU_LANE, MAX_STAGES, Event
 from hotloop.loop.gpu import GpuTimer
@@ -41,6 +42,29 @@ TAPE_BYTES = 1 << 30
 _TOTAL_BYTES = _REPORTS + REPORTS_BYTES
 
 
+class ArmMessage(NamedTuple):
+    """The arm of now and its limits, for a process that cannot map the memory."""
+
+    epoch: int
+    words: dict[str, int]  # by the name of a stage
+    rest: int  # the word of all others
+    longest_wait_ns: int
+    tape_bytes: int
+    replay_phase: float
+
+
+class Follower(Protocol):
+    """Processes that obey the control by messages (see `hotloop.loop.remote`)."""
+
+    def obey(self) -> None:
+        """Send them the arm of now. It must not block."""
+        ...
+
+    def fetch(self) -> None:
+        """Bring what their stages have reported since into the control."""
+        ...
+
+
 class SharedControl:
     """The current arm, shared by every process of a loop, and the workers' reports.
 
@@ -61,6 +85,8 @@ class SharedControl:
         self.main_thread = threading.get_ident()
         # Objects that the stages declared "stateful" may change, for the check of what they do.
         self.state: Sequence[object] = ()
+        # Weak: who obeys lives as long as its workers do.
+        self.followers: weakref.WeakSet[Follower] = weakref.WeakSet()
         self.checks: dict[str, int] = {}  # calls that were checked, by stage
         self.violations: list[Violation] = []
         self._fd = open_memory("hotloop-control") if path is None else os.open(path, os.O_RDWR)
@@ -157,7 +183,31 @@ class SharedControl:
                 self.words[number] = rest
                 self.modes[number] = arm.rest.kind
         self._epoch[0] = epoch
+        for follower in list(self.followers):
+            follower.obey()
         return epoch
+
+    def message(self) -> ArmMessage:
+        """Return the arm of now as a message, for `follow` in another process."""
+        return ArmMessage(
+            epoch=self._epoch[0],
+            words=dict(zip(self.names(), self.words, strict=False)),
+            rest=self.words[MAX_STAGES - 1] if self._count[0] < MAX_STAGES else 0,
+            longest_wait_ns=self.longest_wait_ns[0],
+            tape_bytes=self.tape_bytes[0],
+            replay_phase=self.replay_phase[0],
+        )
+
+    def follow(self, message: ArmMessage) -> None:
+        """Put the arm of another process's message into force."""
+        self.longest_wait_ns[0] = message.longest_wait_ns
+        self.tape_bytes[0] = message.tape_bytes
+        self.replay_phase[0] = message.replay_phase
+        words = {self.index(name): word for name, word in message.words.items()}
+        for number in range(MAX_STAGES):  # each word first, as in `set`
+            self.words[number] = word = words.get(number, message.rest)
+            self.modes[number] = kind_of(word)
+        self._epoch[0] = message.epoch
 
     # --- events and reports ------------------------------------------------------------------
 
@@ -179,6 +229,11 @@ class SharedControl:
         """Report to the owner what this worker really waited in DELAY, in ns."""
         if not self.owner:
             self.workers.note_delay(stage, passed_ns)
+
+    def fetch_reports(self) -> None:
+        """Bring in what those report that obey by messages; it takes a message there and back."""
+        for follower in list(self.followers):
+            follower.fetch()
 
     def drain_events(self) -> list[Event]:
         """Return all events since the last call, the owner's and the workers', by start time."""

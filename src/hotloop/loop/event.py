@@ -7,6 +7,7 @@ import weakref
 from typing import Any, NamedTuple
 
 MAX_STAGES = 256
+MAX_PID = 1 << 22  # Linux has no higher process number
 GPU_LANE = -1  # the lane of events read off the GPU's clock
 
 
@@ -21,6 +22,12 @@ class Event(NamedTuple):
     start_ns: int
     end_ns: int
     lane: int
+
+
+def lane_apart(lane: int, process: int) -> int:
+    """Return a lane's number with its process in it: those of forked processes are the same."""
+    apart = process * 1_000_003
+    return (lane + apart) % (1 << 62) if lane > GPU_LANE else lane - apart
 
 
 def current_lane() -> int:

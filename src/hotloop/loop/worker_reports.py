@@ -9,10 +9,11 @@ import itertools
 import os
 import struct
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 
 from hotloop.errors import StageError
-from hotloop.loop.event import GPU_LANE, MAX_STAGES, Event
+from hotloop.loop.event import MAX_STAGES, Event, lane_apart
 from hotloop.loop.memory import FileLock
 
 MAX_WORKERS = 64
@@ -28,11 +29,30 @@ _SLOT_BYTES = _EVENTS + RING_EVENTS * _EVENT.size
 REPORTS_BYTES = MAX_WORKERS * _SLOT_BYTES  # about 8 MiB, touched only where used
 
 
+class RemoteReports:
+    """What a process has reported by messages, with the owner's numbers of the stages."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.tapes: list[tuple[int, int, int]] = []  # stage, outputs, faults
+        self.delays_ns: dict[int, int] = {}  # by stage
+        self.dropped = 0  # events
+
+    def take_events(self) -> list[Event]:
+        """Return the events since the last call."""
+        events, self.events = self.events, []
+        return events
+
+
 class WorkerReports:
-    """The slots of all workers, as the owner reads them and as one worker writes its own."""
+    """What all workers report, as the owner reads it and as one worker writes its own.
+
+    Those of this machine have a slot each; `remote` has the others.
+    """
 
     def __init__(self, view: memoryview, lock: FileLock) -> None:
-        self.dropped_events = 0
+        self.remote: weakref.WeakSet[RemoteReports] = weakref.WeakSet()  # while they live
+        self._dropped_events = 0
         self._view = view
         self._lock = lock
         self._pid = os.getpid()
@@ -67,30 +87,38 @@ class WorkerReports:
 
     def tapes(self, stage: int) -> list[tuple[int, int]]:
         """Tape length and faults of a stage in each worker that has called it."""
-        return [
+        here = [
             (self._view[slot + _TAPES + stage], self._view[slot + _FAULTS + stage])
             for slot in self._slots()
             if self._view[slot + _TAPES + stage] or self._view[slot + _FAULTS + stage]
         ]
+        elsewhere = [tape for reports in self.remote for tape in reports.tapes]
+        return here + [(outputs, faults) for at, outputs, faults in elsewhere if at == stage]
 
     def delay_ns(self, stage: int) -> int:
         """The nanoseconds that all workers together really waited in DELAY of a stage."""
-        return sum(
+        here: int = sum(
             struct.unpack_from("q", self._view, slot + _DELAYS + stage * 8)[0]
             for slot in self._slots()
         )
+        return here + sum(reports.delays_ns.get(stage, 0) for reports in self.remote)
+
+    @property
+    def dropped_events(self) -> int:
+        """Events that were overwritten before they were read."""
+        return self._dropped_events + sum(reports.dropped for reports in self.remote)
 
     def pids(self) -> list[int]:
-        """The processes that have reported."""
+        """The processes of this machine that have reported."""
         return [struct.unpack_from("q", self._view, slot)[0] for slot in self._slots()]
 
     def new_events(self) -> list[Event]:
         """The workers' events since the last call; `dropped_events` counts those overwritten."""
-        events: list[Event] = []
+        events = [event for reports in self.remote for event in reports.take_events()]
         for number, slot in enumerate(self._slots()):
             (head,) = struct.unpack_from("q", self._view, slot + _HEAD)
             first = max(self._read_heads[number], head - RING_EVENTS)
-            self.dropped_events += first - self._read_heads[number]
+            self._dropped_events += first - self._read_heads[number]
             base = slot + _EVENTS
             events.extend(
                 Event(*_EVENT.unpack_from(self._view, base + (k % RING_EVENTS) * _EVENT.size))
@@ -105,16 +133,13 @@ class WorkerReports:
         slot = self._claimed_slot()
         base = slot + _EVENTS
         head = self._view[slot + _HEAD : slot + _HEAD + 8].cast("q")
-        pack, view = _EVENT.pack_into, self._view
+        pack, view, pid = _EVENT.pack_into, self._view, self._pid
         take = itertools.count(head[0]).__next__  # atomic under threads
-
-        # A forked worker's threads carry the numbers of its parent's: the pid tells them apart.
-        apart = self._pid * 1_000_003
 
         def log(event: tuple[int, int, int, int]) -> None:
             number = take()
             stage, start, end, lane = event
-            lane = (lane + apart) % (1 << 62) if lane > GPU_LANE else lane - apart
+            lane = lane_apart(lane, pid)
             pack(view, base + (number % RING_EVENTS) * _EVENT.size, stage, start, end, lane)
             head[0] = number + 1
 

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import cloudpickle
@@ -26,6 +27,17 @@ from hotloop.rollout.worker import Failure, TakesWeights, Update, WorkerSettings
 from hotloop.rollout.worker_pool import Died, Event, WorkerPool
 
 IN_FLIGHT = 2  # requests of a worker: the one under way, and the next
+
+
+@dataclass
+class _State:
+    """What is known of a worker."""
+
+    generation: int = 0  # how often it was replaced
+    started: bool = False  # whether it has answered since
+    heard_s: float = 0.0  # when it last did
+    asked: int = 0  # requests that have no answer yet
+    wanted: int = 0  # without working ahead: fragments for this `collect`
 
 
 class FragmentCollector:
@@ -89,21 +101,18 @@ class FragmentCollector:
         self._policy = Update.of(policy, 0)
         self._weights: Update | None = None
         self._timeout_s = timeout_s
-        self._generations = [0] * num_workers
-        self._heard = [0.0] * num_workers
+        self._states = [_State() for _ in range(num_workers)]
         self._down: dict[int, str] = {}  # workers to be replaced, and why
-        self._asked = [0] * num_workers  # requests that have no answer yet
         self._work_ahead = work_ahead
-        self._wanted = [0] * num_workers  # without working ahead: fragments for this `collect`
         self._turn = 0  # the worker that makes the next of them
         self._resting = 0  # how many `resting` blocks are open
         # With worker and generation: that worker is asked for another when one is taken.
         self._ready: deque[tuple[int, int, Fragment | Failure]] = deque()
         self._kept: deque[Fragment] = deque()  # taken by a `collect` that then had to raise
         self._closed = False
-        if backend == "process":
-            _name_stages(policy_effect)
         self._workers = _worker_pool(backend, settings, num_cpus)
+        if self._workers.works_unwatched:
+            _name_stages(policy_effect)
         self._wait = stage("fragment wait", self._workers.wait, effect="effectful")
         self._send = stage("broadcast", self._workers.broadcast, effect="effectful")
         for index in range(num_workers):
@@ -127,7 +136,7 @@ class FragmentCollector:
                 self._restart(index)
         self._take_in(self._wait(0))
         if not self._work_ahead:
-            self._share_out(n - len(self._kept) - sum(self._wanted))
+            self._share_out(n - len(self._kept) - sum(state.wanted for state in self._states))
         fragments: list[Fragment] = []
         try:
             while len(fragments) < n:
@@ -152,15 +161,32 @@ class FragmentCollector:
                 f"{type(policy_or_weights).__qualname__}"
             )
         self.policy_version += 1
-        update = Update.of(policy_or_weights, self.policy_version)
         if callable(policy_or_weights):
+            update = Update.of(policy_or_weights, self.policy_version)
             self._takes_weights = isinstance(policy_or_weights, TakesWeights)
             self._policy, self._weights = update, None
         else:
+            update = Update.of(policy_or_weights, self.policy_version, self._policy.version)
             self._weights = update
-        alive = [i for i in range(len(self._generations)) if i not in self._down]
+        alive = [i for i in range(len(self._states)) if i not in self._down]
         self._send(update, alive)
         return self.policy_version
+
+    def wait_until_started(self) -> None:
+        """Wait until every worker has made its first fragment; on Ray, which may have no place for
+        some of them, until one has. What goes wrong meanwhile is for the next `collect` to raise.
+        """
+        while self._workers.works_unwatched and self._starting():
+            self._take_in(self._wait(self._patience()))
+
+    def _starting(self) -> bool:
+        """Whether a worker that was asked, and may be expected to answer, never has."""
+        if self._workers.may_lack_a_place and any(state.started for state in self._states):
+            return False
+        return any(
+            state.asked and not state.started and i not in self._down
+            for i, state in enumerate(self._states)
+        )
 
     @property
     def waiting(self) -> int:
@@ -172,6 +198,7 @@ class FragmentCollector:
         """No worker works inside; fragments that were under way wait to be taken.
 
         May be nested. A worker that dies or raises on the way is dealt with by the next `collect`.
+        A Ray actor that has no place yet is not waited for: it begins when it has one.
         """
         self._resting += 1
         try:
@@ -182,12 +209,16 @@ class FragmentCollector:
         finally:
             self._resting -= 1
             if not self._closed:
-                for index in range(len(self._asked)):
+                for index in range(len(self._states)):
                     self._ask(index)
 
     def _under_way(self) -> bool:
         """Whether a worker that lives has a request without an answer."""
-        return any(asked and i not in self._down for i, asked in enumerate(self._asked))
+        may_lack_a_place = self._workers.may_lack_a_place
+        return any(
+            state.asked and i not in self._down and (state.started or not may_lack_a_place)
+            for i, state in enumerate(self._states)
+        )
 
     def close(self) -> None:
         """End all workers. Idempotent; fragments that were returned stay valid."""
@@ -205,33 +236,34 @@ class FragmentCollector:
     # --- workers -----------------------------------------------------------------------------
 
     def _start(self, index: int) -> None:
-        self._heard[index] = time.monotonic()
-        self._workers.start(index, self._generations[index], self._policy)
+        self._states[index].heard_s = time.monotonic()
+        self._workers.start(index, self._states[index].generation, self._policy)
         if self._weights is not None:
             self._workers.broadcast(self._weights, [index])
-        self._asked[index] = 0
+        self._states[index].asked, self._states[index].started = 0, False
         self._ask(index)
 
     def _ask(self, index: int) -> None:
         """Ask a worker for as many fragments as it may have under way."""
         if self._resting or index in self._down:
             return
+        state = self._states[index]
         # Of a worker that was replaced, only the wanted ones count that it had made before.
         ready = sum(
             1
             for other, generation, _ in self._ready
-            if other == index and (generation == self._generations[index] or not self._work_ahead)
+            if other == index and (generation == state.generation or not self._work_ahead)
         )
-        while self._asked[index] + ready < (IN_FLIGHT if self._work_ahead else self._wanted[index]):
-            self._asked[index] += 1
+        while state.asked + ready < (IN_FLIGHT if self._work_ahead else state.wanted):
+            state.asked += 1
             self._workers.request(index)
 
     def _share_out(self, fragments: int) -> None:
         """Want so many more fragments, of one worker after the other."""
         for _ in range(fragments):
-            self._wanted[self._turn] += 1
-            self._turn = (self._turn + 1) % len(self._wanted)
-        for index in range(len(self._wanted)):
+            self._states[self._turn].wanted += 1
+            self._turn = (self._turn + 1) % len(self._states)
+        for index in range(len(self._states)):
             self._ask(index)
 
     def _restart(self, index: int) -> None:
@@ -243,7 +275,7 @@ class FragmentCollector:
             )
         self._workers.end(index)
         self.restarts_left -= 1
-        self._generations[index] += 1
+        self._states[index].generation += 1
         del self._down[index]
         self._start(index)
 
@@ -255,12 +287,12 @@ class FragmentCollector:
                 self._restart(index)
             self._take_in(self._wait(self._patience()))
         index, generation, result = self._ready.popleft()
-        self._wanted[index] = max(0, self._wanted[index] - 1)
+        self._states[index].wanted = max(0, self._states[index].wanted - 1)
         if not isinstance(result, Fragment):
             error: Exception = cloudpickle.loads(result.error)
             error.add_note(f"in fragment worker {index}")
             raise error
-        if generation == self._generations[index]:
+        if generation == self._states[index].generation:
             self._ask(index)
         return result
 
@@ -270,23 +302,25 @@ class FragmentCollector:
             index = event.worker
             if index in self._down:
                 continue  # it raised, and ended on its own afterwards
-            self._heard[index] = now
+            state = self._states[index]
+            state.heard_s, state.started = now, True
             if isinstance(event, Died):
                 self._down[index] = f"it died ({event.reason})"
                 continue
-            self._asked[index] -= 1
-            self._ready.append((index, self._generations[index], event.result))
+            state.asked -= 1
+            self._ready.append((index, state.generation, event.result))
             if not isinstance(event.result, Fragment):
                 self._down[index] = f"it raised {event.result.name}"
         if self._timeout_s is not None:
-            for index, heard in enumerate(self._heard):
-                if now - heard > self._timeout_s:
+            for index, state in enumerate(self._states):
+                if now - state.heard_s > self._timeout_s:
                     self._down.setdefault(index, f"no answer for {self._timeout_s:g} s")
 
     def _patience(self) -> float | None:
         if self._timeout_s is None:
             return None
-        return max(0.0, min(self._heard) + self._timeout_s - time.monotonic()) + 0.01
+        oldest_s = min(state.heard_s for state in self._states)
+        return max(0.0, oldest_s + self._timeout_s - time.monotonic()) + 0.01
 
 
 def _name_stages(policy_effect: Literal["pure", "stateful", "effectful"]) -> None:

@@ -1,12 +1,14 @@
 """Fragment workers as processes of this machine; fragments arrive through shared memory.
 
-Messages are small: which memory block holds the next fragment, which blocks are free. A block is
-free again when the driver has dropped every array on it: nothing that is kept changes, and nothing
-is copied. Workers are started as programs, not forked: threads of the driver (torch,
-Ray) cannot hang them, and a script needs no guard around its main part.
+Messages are small: which memory block holds the next fragment, which blocks are free. Updates need
+none: before each fragment, a worker looks into the memory where the latest lies. A block is free
+again when the driver has dropped every array on it: nothing that is kept changes, and nothing is
+copied. Workers are started as programs, not forked: threads of the driver (torch, Ray) cannot hang
+them, and a script needs no guard around its main part.
 """
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -21,12 +23,13 @@ import cloudpickle
 import numpy as np
 
 from hotloop.data.fragment import Fragment, FragmentSpec
-from hotloop.data.shared import SharedBlock
+from hotloop.data.shared import LatestMessage, SharedBlock
 from hotloop.envs.process.worker import end_with_driver
 from hotloop.loop.host import THREAD_VARIABLES, whole_cores
 from hotloop.rollout.worker import Failure, FragmentWorker, Update
-from hotloop.rollout.worker_pool import MAX_UNREAD, Died, Event, Ready
+from hotloop.rollout.worker_pool import Died, Event, Ready
 
+ROOM = 1.5  # of a place for updates, to the first that is written there
 SPARE_BLOCKS = 4  # that a worker keeps for its next fragments, of those that are free again
 CLOSE_S = 5.0  # a worker that has not closed its envs by then is killed
 _COMMAND = "import sys; sys.path[:] = {path!r}; from hotloop.rollout import process; process.main()"
@@ -39,8 +42,6 @@ class _Worker:
         self.index = index
         self.connection, theirs = Pipe()
         self.freed: deque[int] = deque()  # appended to by the finalizers of dropped arrays
-        self._unread = 0  # updates that it has not confirmed as read
-        self._held: tuple[SharedBlock, int] | None = None
         self._blocks: dict[int, tuple[SharedBlock, FragmentSpec]] = {}
         # The kernel ends a worker with the thread that started it, which must outlive it then.
         is_main = threading.current_thread() is threading.main_thread()
@@ -62,19 +63,11 @@ class _Worker:
         except (BrokenPipeError, ConnectionResetError):
             pass
 
-    def send_update(self, update: SharedBlock, version: int) -> None:
-        """Send a pickled update; only the newest is kept back while many are unread.
-
-        A connection holds some hundred messages, and a worker reads between two fragments only: a
-        driver that updates often would wait for the slowest worker.
-        """
-        if self._unread >= MAX_UNREAD:
-            self._held = update, version
-            return
-        self._unread += 1
+    def send_block(self, block: SharedBlock, *message: Any) -> None:
+        """Send a message and a block of memory with it."""
         try:
-            self.connection.send(("update", version))
-            update.send(self.connection, self.process.pid)
+            self.connection.send(message)
+            block.send(self.connection, self.process.pid)
         except (BrokenPipeError, ConnectionResetError):
             pass
 
@@ -90,13 +83,9 @@ class _Worker:
             slot, spec = rest
             self._blocks[slot] = block, spec
             return None
-        slot, objects, read, given_up = rest
+        slot, objects, given_up = rest
         for other in given_up:
             del self._blocks[other]
-        self._unread -= read
-        if self._held is not None and self._unread < MAX_UNREAD:
-            held, self._held = self._held, None
-            self.send_update(*held)
         block, spec = self._blocks[slot]
         # Every array of the fragment keeps a reference to this one.
         root = np.frombuffer(block.buffer, np.uint8)
@@ -122,12 +111,13 @@ class ProcessWorkerPool:
     """
 
     works_unwatched = True
+    may_lack_a_place = False
 
     def __init__(self, settings: bytes, num_workers: int) -> None:
         self._settings = settings
         self._threads = max(1, whole_cores() // num_workers)
         self._workers: dict[int, _Worker] = {}
-        self._updates: dict[int, SharedBlock] = {}
+        self._updates: dict[bool, LatestMessage] = {}  # by `is_policy`; all workers read them
         # Before the interpreter waits for anything at its end, and when this is dropped.
         self._end = Finalize(self, _end_all, args=(self._workers,), exitpriority=100)
 
@@ -135,7 +125,11 @@ class ProcessWorkerPool:
         """Start worker `index`; `wait` returns its failures."""
         worker = self._workers[index] = _Worker(index, self._threads)
         payload = cloudpickle.dumps((self._settings, policy, index, generation))
-        worker.send_update(_block_of(payload), policy.version)
+        block = SharedBlock(len(payload))
+        block.buffer[:] = payload
+        worker.send_block(block, "start")
+        for is_policy, updates in self._updates.items():
+            worker.send_block(updates.block, "updates", is_policy)
 
     def request(self, index: int) -> None:
         """Ask for one more fragment; the message also lists the blocks that are free again."""
@@ -143,10 +137,18 @@ class ProcessWorkerPool:
         worker.send("fragment", [worker.freed.popleft() for _ in range(len(worker.freed))])
 
     def broadcast(self, update: Update, indices: list[int]) -> None:
-        """Send an update to workers: one block of memory that all of them read."""
-        block = _block_of(update.payload)
-        for index in indices:
-            self._workers[index].send_update(block, update.version)
+        """Write an update where all workers read before a fragment: no message is sent."""
+        del indices  # what a worker that is no longer asked reads does no harm
+        message = pickle.dumps(update)
+        updates = self._updates.get(update.is_policy)
+        if updates is not None and len(message) <= updates.room:
+            updates.write(message, update.version)
+            return
+        updates = LatestMessage.with_room(round(ROOM * len(message)))
+        updates.write(message, update.version)
+        self._updates[update.is_policy] = updates
+        for worker in self._workers.values():
+            worker.send_block(updates.block, "updates", update.is_policy)
 
     def wait(self, timeout_s: float | None) -> list[Event]:
         """Return the events of the workers that answer first; empty after the timeout."""
@@ -198,12 +200,6 @@ def _end_all(workers: dict[int, _Worker]) -> None:
     workers.clear()
 
 
-def _block_of(payload: bytes) -> SharedBlock:
-    block = SharedBlock(len(payload))
-    block.buffer[: len(payload)] = payload
-    return block
-
-
 # --- in the worker ---------------------------------------------------------------------------
 
 
@@ -231,9 +227,8 @@ class _Server:
         self._free: list[int] = []
         self._given_up: list[int] = []  # blocks that the driver does not know of as given up
         self._asked = 0
-        self._newest: Update | None = None
+        self._updates: dict[bool, LatestMessage] = {}  # by `is_policy`
         self._slot = 0
-        self._read = 0  # updates that the driver does not know of as read
 
     def serve(self) -> None:
         """Answer until asked to close, or until a failure was sent. Raises: OSError, EOFError."""
@@ -257,13 +252,10 @@ class _Server:
             if kind == "fragment":
                 self._asked += 1
                 self._take_back(rest[0])
+            elif kind == "start":
+                self._arguments = bytes(SharedBlock.receive(self._connection).buffer)
             else:
-                payload = bytes(SharedBlock.receive(self._connection).buffer)
-                self._read += 1
-                if not self._arguments:
-                    self._arguments = payload
-                else:
-                    self._newest = Update(payload, rest[0])
+                self._updates[rest[0]] = LatestMessage(SharedBlock.receive(self._connection))
         return True
 
     def _answer(self) -> tuple[Any, ...]:
@@ -271,15 +263,21 @@ class _Server:
         try:
             if self._worker is None:
                 self._worker = FragmentWorker(*cloudpickle.loads(self._arguments))
-            if self._newest is not None:
-                newest, self._newest = self._newest, None
-                self._worker.update(newest)
+            for update in self._new_updates(self._worker.policy_version):
+                self._worker.update(update)
             fragment = self._worker.fragment(self._allocate)
         except Exception as error:
             return "failure", cloudpickle.dumps(Failure.of(error))
-        read, self._read = self._read, 0
         given_up, self._given_up = self._given_up, []
-        return "ready", self._slot, fragment.objects, read, given_up
+        return "ready", self._slot, fragment.objects, given_up
+
+    def _new_updates(self, after: int) -> list[Update]:
+        """Return the updates since a version, a policy before the weights that are for it."""
+        found = [updates.read(after) for updates in self._updates.values()]
+        return sorted(
+            (pickle.loads(message) for message in found if message is not None),
+            key=lambda update: update.version,
+        )
 
     def _take_back(self, slots: list[int]) -> None:
         """Use blocks again; a driver that kept many fragments for a while gets memory back."""

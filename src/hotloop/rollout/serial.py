@@ -7,7 +7,7 @@ fragments, which workers that run side by side do not promise.
 from collections import deque
 
 from hotloop.data.fragment import Fragment
-from hotloop.rollout.worker import Failure, FragmentWorker, Update
+from hotloop.rollout.worker import Failure, FragmentWorker, Pending, Update
 from hotloop.rollout.worker_pool import Event, Ready
 
 
@@ -15,12 +15,13 @@ class SerialWorkerPool:
     """The workers; `FragmentCollector` decides when they are started, asked and ended."""
 
     works_unwatched = False
+    may_lack_a_place = False
 
     def __init__(self, settings: bytes) -> None:
         self._settings = settings
         self._arguments: dict[int, tuple[bytes, Update, int, int]] = {}
         self._workers: dict[int, FragmentWorker] = {}
-        self._updates: dict[int, Update] = {}
+        self._updates: dict[int, Pending] = {}
         self._asked: deque[int] = deque()
 
     def start(self, index: int, generation: int, policy: Update) -> None:
@@ -33,7 +34,8 @@ class SerialWorkerPool:
 
     def broadcast(self, update: Update, indices: list[int]) -> None:
         """Keep an update for the next fragment of each worker."""
-        self._updates |= dict.fromkeys(indices, update)
+        for index in indices:
+            self._updates.setdefault(index, Pending()).put(update)
 
     def wait(self, timeout_s: float | None) -> list[Event]:
         """Make the next fragment that was asked for; nothing is made in no time."""
@@ -43,8 +45,8 @@ class SerialWorkerPool:
         try:
             if index not in self._workers:
                 self._workers[index] = FragmentWorker(*self._arguments[index])
-            if index in self._updates:
-                self._workers[index].update(self._updates.pop(index))
+            for update in self._updates.pop(index, Pending()).take():
+                self._workers[index].update(update)
             return [Ready(index, self._workers[index].fragment(Fragment.empty))]
         except Exception as error:
             return [Ready(index, Failure.of(error))]

@@ -52,15 +52,43 @@ class WorkerSettings:
 
 
 class Update(NamedTuple):
-    """A policy, or weights for the present one, pickled once for all workers."""
+    """A policy, or weights for one, pickled once for all workers."""
 
     payload: bytes
     version: int
+    of_policy: int
+    """The version of the policy that the weights are for; of a policy, its own."""
 
     @classmethod
-    def of(cls, policy_or_weights: Any, version: int) -> "Update":
+    def of(cls, policy_or_weights: Any, version: int, of_policy: int | None = None) -> "Update":
         """Pickle a policy or weights, by value where they are defined in a script."""
-        return cls(cloudpickle.dumps(policy_or_weights), version)
+        of_policy = version if of_policy is None else of_policy
+        return cls(cloudpickle.dumps(policy_or_weights), version, of_policy)
+
+    @property
+    def is_policy(self) -> bool:
+        """Whether it is no weights."""
+        return self.version == self.of_policy
+
+
+class Pending:
+    """The updates for a worker's next fragment: the newest policy, and the newest weights.
+
+    Weights alone would not do where they are for a policy that was sent before them.
+    """
+
+    def __init__(self) -> None:
+        self._newest: dict[bool, Update] = {}  # by `is_policy`
+
+    def put(self, update: Update) -> None:
+        """Keep an update in the place of the one before of its kind."""
+        self._newest[update.is_policy] = update
+
+    def take(self) -> list[Update]:
+        """Return what is kept, in the order of the versions, and keep it no longer."""
+        updates = sorted(self._newest.values(), key=lambda update: update.version)
+        self._newest.clear()
+        return updates
 
 
 class Failure(NamedTuple):
@@ -88,6 +116,7 @@ class FragmentWorker:
         made: WorkerSettings = cloudpickle.loads(settings)
         self.envs = made.make_envs()
         width = self.envs.num_envs
+        self._of_policy = policy.version
         self._seed = made.seed + (generation * made.num_workers + index) * width
         self.collector = StepCollector(
             self.envs,
@@ -107,14 +136,18 @@ class FragmentWorker:
     def update(self, update: Update) -> None:
         """Take a policy or weights, unless the present ones are newer.
 
+        Weights for another policy are left: that policy is on its way, and they come again.
         Raises: SettingError for weights if the policy takes none.
         """
         collector = self.collector
         if update.version <= collector.policy_version:
             return
+        if not update.is_policy and update.of_policy != self._of_policy:
+            return
         given = cloudpickle.loads(update.payload)
-        if callable(given):
+        if update.is_policy:
             collector.update(self._seeded(given, update.version), update.version)
+            self._of_policy = update.version
         elif isinstance(collector.policy, TakesWeights):
             collector.policy.load_weights(given)
             collector.policy_version = update.version
@@ -123,6 +156,11 @@ class FragmentWorker:
                 f"update: expected a policy, or weights for a policy with load_weights(weights), "
                 f"got {type(given).__qualname__} for a {type(collector.policy).__qualname__}"
             )
+
+    @property
+    def policy_version(self) -> int:
+        """The version of the policy that acts."""
+        return self.collector.policy_version
 
     def fragment(self, allocate: Allocate | None = None) -> Fragment:
         """Collect the next fragment, see `StepCollector.collect`."""

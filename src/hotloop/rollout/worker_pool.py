@@ -34,6 +34,9 @@ class WorkerPool(Protocol):
     works_unwatched: bool
     """Whether what was requested is worked on also while nobody waits for it."""
 
+    may_lack_a_place: bool
+    """Whether a worker that was started may have to wait until some machine has room for it."""
+
     def start(self, index: int, generation: int, policy: Update) -> None:
         """Start worker `index`; `generation` counts its restarts."""
         ...
