@@ -43,8 +43,7 @@ from learning_settings import ENVS, OWN_VENVS, PEERS, SYSTEMS, TRAININGS, Settin
 RESULTS = Path("docs/benchmarks/learning.jsonl")
 PAGE = Path("docs/benchmarks/learning.md")
 SEEDS = (1, 2, 3, 4, 5)
-SOURCE = Path(__file__).parents[1] / "src/hotloop"
-# What a training runs through: another version of it makes other results.
+# What a training runs through, where its module loads it: another version makes other results.
 LEARNING_CODE = ("data", "envs", "learn", "ops", "rollout")
 SET_UP_S = 120.0  # a process may take for imports and for making its learner
 EVALUATION = 3.0  # a process may take so many times its training, for evaluation is not in that
@@ -190,11 +189,7 @@ def version_of(system: str, peers: Path) -> str:
     """
     what, python = SYSTEMS[system], python_of(system, peers)
     if what.package is None:
-        files = (
-            sorted(path for part in LEARNING_CODE for path in (SOURCE / part).rglob("*.py"))
-            if what.is_hotloop
-            else [PEERS / what.script]
-        )
+        files = [PEERS / what.script] if what.module is None else _loaded(what.module)
         return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
     asks = f"from importlib.metadata import version; print(version({what.package!r}))"
     try:
@@ -202,6 +197,18 @@ def version_of(system: str, peers: Path) -> str:
     except (OSError, subprocess.CalledProcessError):
         return ""
     return f"{what.package} {asked.stdout.strip()}"
+
+
+def _loaded(module: str) -> list[Path]:
+    """The files of LEARNING_CODE that a module loads with it."""
+    code = (
+        f"import sys, {module}\n"
+        "for name, loaded in sys.modules.items():\n"
+        f"    if name.startswith({tuple(f'hotloop.{part}.' for part in LEARNING_CODE)}):\n"
+        "        print(loaded.__file__)"
+    )
+    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return sorted(map(Path, asked.stdout.split()))
 
 
 def _machine() -> dict[str, Any]:

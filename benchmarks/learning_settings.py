@@ -35,14 +35,20 @@ class System:
     """What trains: a script in `peers/` and its arguments.
 
     package: whose version is noted with each result; None for what is written here. venv: a
-    folder with a virtual environment of its own; None for that of hotloop.
+    folder with a virtual environment of its own; None for that of hotloop. module: of a learner of
+    hotloop, whose version is a hash of what the module loads.
     """
 
     script: str
     package: str | None = None
     venv: str | None = None
     arguments: tuple[str, ...] = ()
-    is_hotloop: bool = False
+    module: str | None = None
+
+    @property
+    def is_hotloop(self) -> bool:
+        """Whether it is a learner of hotloop."""
+        return self.module is not None
 
 
 PONG = "pong:PongPixels-v0"
@@ -73,10 +79,10 @@ ENVS: Mapping[str, Env] = {
 }
 
 SYSTEMS: Mapping[str, System] = {
-    "PPO": System("hotloop_learner.py", is_hotloop=True),
-    "IMPALA": System("hotloop_learner.py", is_hotloop=True),
-    "APPO": System("hotloop_learner.py", is_hotloop=True),
-    "PPO, zoo settings": System("hotloop_learner.py", is_hotloop=True),
+    "PPO": System("hotloop_learner.py", module="hotloop.learn.ppo"),
+    "IMPALA": System("hotloop_learner.py", module="hotloop.learn.impala"),
+    "APPO": System("hotloop_learner.py", module="hotloop.learn.appo"),
+    "PPO, zoo settings": System("hotloop_learner.py", module="hotloop.learn.ppo"),
     "CleanRL-style PPO": System("cleanrl_style_ppo.py"),
     "SB3 PPO": System("sb3_ppo.py", "stable-baselines3"),
     "Tianshou PPO": System("tianshou_ppo.py", "tianshou"),
