@@ -14,8 +14,8 @@ from torch import nn
 
 from hotloop.envs import make_vec
 from hotloop.errors import ShapeError
-from hotloop.learn.actor_critic import CopiedPerceptron
-from hotloop.learn.policy import make_policy
+from hotloop.learn.policies.actor_critic import CopiedPerceptron
+from hotloop.learn.policies.policy import make_policy
 from hotloop.rollout import FragmentCollector
 from hotloop.rollout.worker import TakesSeed, TakesWeights
 from support.policies import ACTIONS, IMAGE_FIRST, MIXED, VECTOR, masked, moved_policy, sampled

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from hotloop.errors import CheckpointError
 from hotloop.learn import checkpoint as checkpoints
 from hotloop.learn.checkpoint import load_checkpoint, save_checkpoint
+from hotloop.learn.policies.saved_policy import evaluate, saved_policy
 from hotloop.learn.ppo import PPO, PPOSettings
-from hotloop.learn.saved_policy import evaluate, saved_policy
 from hotloop.learn.training import train
 
 SMALL = PPOSettings(

@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 
 from hotloop.errors import TargetError
-from hotloop.learn.distributions import (
+from hotloop.learn.policies.distributions import (
     ActionSpec,
     Categorical,
     Gaussian,
@@ -136,7 +136,7 @@ def test_actions_for_the_env_are_in_its_bounds_and_of_its_type():
 
 
 def test_the_module_needs_no_torch():
-    code = "import hotloop.learn.distributions, sys; sys.exit('torch' in sys.modules)"
+    code = "import hotloop.learn.policies.distributions, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from hotloop.errors import SettingError, TargetError
 from hotloop.learn import ppo
 from hotloop.learn.evaluate import Evaluation
-from hotloop.learn.policy import make_policy
+from hotloop.learn.policies.policy import make_policy
 from support.policies import IMAGE_FIRST, MIXED, masked
 
 OBSERVATIONS = {

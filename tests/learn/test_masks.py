@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hotloop.errors import TargetError
-from hotloop.learn.distributions import distribution_for
-from hotloop.learn.masks import split_space
-from hotloop.learn.policy import make_policy
+from hotloop.learn.policies.distributions import distribution_for
+from hotloop.learn.policies.masks import split_space
+from hotloop.learn.policies.policy import make_policy
 from support.policies import IMAGE_FIRST, MIXED, VECTOR, masked, moved_policy, sampled
 
 DISCRETE = spaces.Discrete(3, start=4)

@@ -11,9 +11,9 @@ from gymnasium import spaces
 from torch import nn
 
 from hotloop.errors import SettingError, TargetError
-from hotloop.learn.actor_critic import ModuleActorCritic, PerceptronPair
-from hotloop.learn.cnn import ResidualBlock
-from hotloop.learn.policy import make_policy
+from hotloop.learn.policies.actor_critic import ModuleActorCritic, PerceptronPair
+from hotloop.learn.policies.cnn import ResidualBlock
+from hotloop.learn.policies.policy import make_policy
 from support.policies import IMAGE_FIRST, IMAGE_LAST, MIXED, VECTOR, masked, moved_policy, sampled
 
 TWO = spaces.Discrete(2)
@@ -224,7 +224,7 @@ def test_networks_that_do_not_fit_are_refused():
     refused(r"expected features \(N, F\) .* got .*tuple", lambda space: Vector(lambda x: (x, x)))
     refused(r"'mpl'.*did you mean 'mlp'", "mpl", kind=SettingError)
     refused(r"of the name 'no_such_module'", "no_such_module:f")
-    refused(r"of the name 'make_polcy'.*did you mean", "hotloop.learn.policy:make_polcy")
+    refused(r"of the name 'make_polcy'.*did you mean", "hotloop.learn.policies.policy:make_polcy")
     with pytest.raises(RuntimeError, match="shapes") as raised:
         make_policy(VECTOR, TWO, network=lambda space: nn.Linear(9, 3))
     assert "called with two observations of zeros" in raised.value.__notes__[0]

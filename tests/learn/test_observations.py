@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hotloop.data.layout import tree_map
 from hotloop.errors import TargetError
-from hotloop.learn.observations import Observations
+from hotloop.learn.policies.observations import Observations
 from support.policies import IMAGE_FIRST, IMAGE_LAST, MIXED, sampled
 
 LEAVES = st.one_of(

@@ -7,7 +7,7 @@ from gymnasium import spaces
 
 from hotloop.data.layout import Layout, tree_map
 from hotloop.errors import DeviceError, SettingError, ShapeError, TargetError
-from hotloop.learn.policy import make_policy
+from hotloop.learn.policies.policy import make_policy
 from hotloop.loop.state import Snapshot
 from support.policies import (
     ACTIONS,

@@ -1,5 +1,9 @@
 """A file is written whole or not at all; where a user asked for it, a failure is one sentence."""
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -41,6 +45,33 @@ def test_after_an_error_the_old_content_stays_and_nothing_else(
         write()
     assert path.read_text() == "old"
     assert names(tmp_path) == ["a.txt"]
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "a.checkpoint"
+    code = (
+        "import os, signal; from pathlib import Path; from hotloop.loop.files import atomic_path\n"
+        f"with atomic_path(Path({str(path)!r})) as scratch:\n"
+        "    scratch.write_text('half')\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    killed = subprocess.run([sys.executable, "-c", code], timeout=100)
+    assert killed.returncode == -signal.SIGKILL
+    [left] = names(tmp_path)
+    # Others: a living process's, one of another file, one that no process has named.
+    others = [f".a.checkpoint.{os.getpid()}-1", left.replace("a.", "b."), ".a.checkpoint.1-x"]
+    for name in others:
+        (tmp_path / name).touch()
+
+    def write() -> set[str]:
+        with atomic_path(path) as scratch:
+            scratch.write_text("whole")
+        return set(names(tmp_path))
+
+    assert write() == {"a.checkpoint", left, *others}, "it may still be written, elsewhere"
+    for name in (left, *others):
+        os.utime(tmp_path / name, (1, 1))
+    assert write() == {"a.checkpoint", *others}
 
 
 def test_two_threads_do_not_share_an_unfinished_file(tmp_path: Path) -> None:

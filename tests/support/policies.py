@@ -5,7 +5,7 @@ import torch
 from gymnasium import spaces
 
 from hotloop.data.layout import Layout
-from hotloop.learn.policy import make_policy
+from hotloop.learn.policies.policy import make_policy
 
 VECTOR = spaces.Box(-1, 1, (5,), np.float32)
 IMAGE_FIRST = spaces.Box(0, 255, (3, 40, 36), np.uint8)

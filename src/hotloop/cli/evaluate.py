@@ -34,7 +34,7 @@ def run(arguments: list[str]) -> int:
     options = parse(Options, arguments, "evaluate")
     checkpoint = load_checkpoint(options.checkpoint)
     # Here, as it loads torch: a file that is no checkpoint is refused without it.
-    from hotloop.learn.saved_policy import evaluate
+    from hotloop.learn.policies.saved_policy import evaluate
 
     console, _ = consoles(options.json)
     sys.path.insert(0, str(Path.cwd()))  # for envs such as "module:id", as in training

@@ -1,5 +1,4 @@
 """Learners, one file each, to be read from top to bottom. They need the `torch` extra.
 
-What acts in worker processes does not: `actor`, `distributions`, `masks` and `observations` need
-NumPy alone.
+`policies` has what they train, `training` what trains them until they are good enough.
 """

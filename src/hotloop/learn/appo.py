@@ -13,10 +13,10 @@ import torch
 
 from hotloop.data.layout import tree_map
 from hotloop.errors import SettingError
-from hotloop.learn.actor_critic import to_tensors
 from hotloop.learn.asynchronous import AsynchronousLearner, AsynchronousSettings, Steps
 from hotloop.learn.learner import Array, loops_of, rows
 from hotloop.learn.losses import Batch, Figures, clipped_loss
+from hotloop.learn.policies.actor_critic import to_tensors
 from hotloop.ops import normalise_advantages
 
 

@@ -24,7 +24,7 @@ from hotloop.envs.make import make_vec
 from hotloop.envs.vector import VectorEnv
 from hotloop.errors import SettingError, did_you_mean
 from hotloop.learn.learner import Learner, next_values, policy_for
-from hotloop.learn.policy import Policy
+from hotloop.learn.policies.policy import Policy
 from hotloop.learn.settings import LearnerSettings
 from hotloop.loop import stage
 from hotloop.loop.host import usable_cpus

@@ -10,10 +10,10 @@ from typing import ClassVar
 import torch
 
 from hotloop.data.layout import tree_map
-from hotloop.learn.actor_critic import to_tensors
 from hotloop.learn.asynchronous import AsynchronousLearner, AsynchronousSettings, Steps
 from hotloop.learn.learner import loops_of, rows
 from hotloop.learn.losses import Figures, Terms
+from hotloop.learn.policies.actor_critic import to_tensors
 
 
 @dataclass(frozen=True)

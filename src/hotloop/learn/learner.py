@@ -17,7 +17,7 @@ from torch import Tensor
 from hotloop.data.fragment import Fragment
 from hotloop.data.layout import Tree, leaves, tree_map
 from hotloop.errors import CheckpointError, HotloopError
-from hotloop.learn.policy import Policy, make_policy
+from hotloop.learn.policies.policy import Policy, make_policy
 from hotloop.learn.settings import LearnerSettings
 from hotloop.learn.state import expect_alike
 from hotloop.loop import Loop

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hotloop.data.layout import tree_map
-from hotloop.learn.distributions import Distribution
-from hotloop.learn.policy import Policy
+from hotloop.learn.policies.distributions import Distribution
+from hotloop.learn.policies.policy import Policy
 
 
 class Batch(NamedTuple):

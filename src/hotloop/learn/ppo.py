@@ -2,7 +2,7 @@
 
 Settings, the learner and its iteration. The stages of an iteration are act, env step and store,
 which are the collector's (`hotloop.rollout`), advantages and update. What other learners share
-stands elsewhere: the mathematics in `hotloop.ops`, policies in `policy.py`, settings, the
+stands elsewhere: the mathematics in `hotloop.ops`, policies in `policies`, settings, the
 optimiser's step and what is saved in `settings.py` and `learner.py`, training until the policy is
 good enough in `training.py`.
 """
@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from hotloop.data.fragment import Fragment
 from hotloop.envs.make import make_vec
 from hotloop.errors import SettingError
-from hotloop.learn.actor_critic import to_tensors
 from hotloop.learn.learner import Learner, loops_of, next_values, policy_for, rows
 from hotloop.learn.losses import Batch, Figures, clipped_loss
+from hotloop.learn.policies.actor_critic import to_tensors
 from hotloop.learn.settings import LearnerSettings
 from hotloop.loop import stage
 from hotloop.ops import gae, normalise_advantages

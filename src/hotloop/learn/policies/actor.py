@@ -14,9 +14,9 @@ import numpy as np
 
 from hotloop.data.layout import Tree
 from hotloop.errors import ShapeError
-from hotloop.learn.distributions import Actions, ActionSpec, Floats
-from hotloop.learn.masks import ActionMask
-from hotloop.learn.observations import Observations
+from hotloop.learn.policies.distributions import Actions, ActionSpec, Floats
+from hotloop.learn.policies.masks import ActionMask
+from hotloop.learn.policies.observations import Observations
 
 CLIP = 10.0
 """Normalised observations are clipped to ±CLIP: one outlier does not upset a young policy."""

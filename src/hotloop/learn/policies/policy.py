@@ -14,18 +14,18 @@ from torch import Tensor
 
 from hotloop.data.layout import Tree
 from hotloop.errors import DeviceError, SettingError, ShapeError, expect_whole
-from hotloop.learn.actor import Actor, Forward, Weights, take_over
-from hotloop.learn.actor_critic import ActorCritic, to_tensors
-from hotloop.learn.distributions import Actions, ActionSpec, Floats
-from hotloop.learn.masks import FORBIDDEN, ActionMask, split_space
-from hotloop.learn.networks import (
+from hotloop.learn.policies.actor import Actor, Forward, Weights, take_over
+from hotloop.learn.policies.actor_critic import ActorCritic, to_tensors
+from hotloop.learn.policies.distributions import Actions, ActionSpec, Floats
+from hotloop.learn.policies.masks import FORBIDDEN, ActionMask, split_space
+from hotloop.learn.policies.networks import (
     HIDDEN_LAYERS,
     HIDDEN_SIZE,
     NetworkFunction,
     NetworkRequest,
     make_network,
 )
-from hotloop.learn.observations import Observations
+from hotloop.learn.policies.observations import Observations
 from hotloop.ops import Moments, merge_moments, no_moments
 
 _EPSILON = 1e-8  # added to variances: an entry that is always the same stays finite

@@ -12,16 +12,16 @@ from torch import Tensor, nn
 
 from hotloop.data.layout import Tree
 from hotloop.errors import SettingError, TargetError, nearest
-from hotloop.learn.actor_critic import (
+from hotloop.learn.policies.actor_critic import (
     ActorCritic,
     ModuleActorCritic,
     PerceptronPair,
     WithHeads,
     to_tensors,
 )
-from hotloop.learn.cnn import ImagesAndVector, impala_cnn, nature_cnn
-from hotloop.learn.distributions import Distribution, Floats
-from hotloop.learn.observations import Entry, Observations
+from hotloop.learn.policies.cnn import ImagesAndVector, impala_cnn, nature_cnn
+from hotloop.learn.policies.distributions import Distribution, Floats
+from hotloop.learn.policies.observations import Entry, Observations
 
 HIDDEN_SIZE, HIDDEN_LAYERS = 64, 2
 

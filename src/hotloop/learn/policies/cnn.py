@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from hotloop.errors import TargetError
-from hotloop.learn.observations import Entry
+from hotloop.learn.policies.observations import Entry
 
 _NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # channels, kernel, stride
 _NATURE_FEATURES = 512

@@ -13,7 +13,7 @@ from hotloop.errors import expect_whole
 from hotloop.learn.checkpoint import Checkpoint
 from hotloop.learn.evaluate import EPISODES, FIRST_SEED, Evaluation
 from hotloop.learn.learner import policy_for
-from hotloop.learn.policy import Policy
+from hotloop.learn.policies.policy import Policy
 from hotloop.learn.state import expect_alike
 
 

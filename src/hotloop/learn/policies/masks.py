@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from hotloop.data.layout import Tree
 from hotloop.errors import TargetError
-from hotloop.learn.distributions import Distribution, Floats
+from hotloop.learn.policies.distributions import Distribution, Floats
 
 KEY = "action_mask"
 FORBIDDEN = -1e30

@@ -16,9 +16,15 @@ import torch
 from torch import Tensor, nn
 
 from hotloop.data.layout import Tree, tree_map
-from hotloop.learn.actor import ActingNetwork, Perceptron, Weights, perceptron_shapes, take_over
-from hotloop.learn.distributions import Distribution, Floats
-from hotloop.learn.observations import Array, Observations
+from hotloop.learn.policies.actor import (
+    ActingNetwork,
+    Perceptron,
+    Weights,
+    perceptron_shapes,
+    take_over,
+)
+from hotloop.learn.policies.distributions import Distribution, Floats
+from hotloop.learn.policies.observations import Array, Observations
 
 # The gains that PPO is known to need: a small last layer of the actor makes the first actions
 # about equally likely.

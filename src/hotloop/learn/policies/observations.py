@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hotloop.data.layout import Layout, Tree, tree_map
 from hotloop.errors import TargetError
-from hotloop.learn.distributions import Floats
+from hotloop.learn.policies.distributions import Floats
 
 Array = NDArray[Any]
 _BYTE = np.float32(1 / 255)
