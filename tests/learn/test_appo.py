@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hotloop.learn.appo import APPO, APPOSettings
-from hotloop.learn.asynchronous import Steps
+from hotloop.learn.correction import Steps
 from hotloop.learn.evaluate import Evaluation
 from hotloop.ops import gae
 from support.learner_envs import env_id

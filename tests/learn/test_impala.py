@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from hotloop.learn import impala
+from hotloop.learn.correction import corrected
 from hotloop.learn.evaluate import Evaluation
 from hotloop.learn.impala import IMPALA, IMPALASettings
 from support.learner_envs import TwoStates, env_id
@@ -62,16 +64,18 @@ def learned_values(clip_rho, *, ratio_one=False):
     act_by(learner.policy, TARGET)
     target = probabilities(learner.policy)
     learner.actors.publish = lambda: None
-    if ratio_one:
-        trace = learner.trace
-        learner.trace = lambda steps, value, rho, **limits: trace(
-            steps, value, np.ones_like(rho), **limits
-        )
-    for _ in range(250):
-        learner.iterate()
+    with pytest.MonkeyPatch.context() as patch:
+        if ratio_one:
+            patch.setattr(impala, "corrected", with_ratios_of_one)
+        for _ in range(250):
+            learner.iterate()
     learner.close()
     np.testing.assert_allclose(probabilities(learner.policy), target, atol=1e-5)
     return learner.value_of(STATES), target, behaviour
+
+
+def with_ratios_of_one(settings, steps, value, rho, value_of, **limits):
+    return corrected(settings, steps, value, np.ones_like(rho), value_of, **limits)
 
 
 @pytest.mark.parametrize("clip_rho", [0.5, 1.0, 10.0])

@@ -2,26 +2,30 @@
 
 PPO's clipped loss bounds how far an update moves from the policy that acted, whose lag is part of
 that distance; V-trace (Espeholt et al. 2018) corrects what the critic learns. How fragments come
-from actors to the update stands in `asynchronous.py`.
+from actors to the update stands in `actors.py`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import torch
 
+from hotloop.data.fragment import Fragment
 from hotloop.data.layout import tree_map
 from hotloop.errors import SettingError
-from hotloop.learn.asynchronous import AsynchronousLearner, AsynchronousSettings, Steps
+from hotloop.learn.actors import ActorSettings, AsynchronousLearner
+from hotloop.learn.correction import Steps, compile_kernel, corrected
 from hotloop.learn.learner import Array, loops_of, rows
 from hotloop.learn.losses import Batch, Figures, clipped_loss
 from hotloop.learn.policies.actor_critic import to_tensors
+from hotloop.loop import stage
 from hotloop.ops import normalise_advantages
 
 
 @dataclass(frozen=True)
-class APPOSettings(AsynchronousSettings):
+class APPOSettings(ActorSettings):
     """Everything that a run of asynchronous PPO depends on; the defaults are for CartPole-v1.
 
     Raises: SettingError for settings that do not fit.
@@ -39,8 +43,14 @@ class APPOSettings(AsynchronousSettings):
     """Parts into which a pass cuts the batch; one optimiser step each."""
     clip: float = 0.25
     """How far the probability ratio may leave 1 before its gradient is cut, at the start."""
+    value_weight: float = 0.5
+    """Weight of the critic's squared error in the loss."""
+    entropy_weight: float = 0.0
+    """Weight of the policy's entropy, which the loss rewards."""
     trace_lambda: float = 0.95
     """λ of V-trace: decay of its trace a step, 0 trusts the critic, 1 the returns."""
+    clip_rho: float = 1.0
+    """ρ̄ of V-trace: probability ratios above it count as this much in the critic's targets."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,7 +67,20 @@ class APPO(AsynchronousLearner):
 
     settings: APPOSettings
     settings_type = APPOSettings
-    synchronous = False
+
+    def __init__(self, settings: APPOSettings) -> None:
+        super().__init__(settings)
+        self.update = stage("update", self._update, effect="stateful")
+        compile_kernel()
+
+    @property
+    def batches(self) -> int:
+        """Optimiser steps of an iteration."""
+        return self.settings.epochs * self.settings.minibatches
+
+    def learn(self, fragments: Sequence[Fragment]) -> None:
+        """Update once, with the fragments side by side."""
+        self.update(Steps.of(fragments))
 
     def _update(self, steps: Steps) -> None:
         """Several passes down PPO's loss, with advantages and targets of V-trace."""
@@ -95,18 +118,13 @@ class APPO(AsynchronousLearner):
                 *to_tensors((outputs[: length * width], rows(steps.action)), torch.device("cpu"))
             )
         rho = np.exp(log_prob.numpy().reshape(length, width) - steps.log_prob)
-        trace = self.trace(steps, value, rho)
+        trace = corrected(self.settings, steps, value, rho, self.value_of)
         # The loss has a ratio of its own: that of V-trace's advantage, min(1, ρ), is taken out.
         limited = np.minimum(rho, 1)
         advantage = np.divide(
             trace.advantage, limited, out=np.zeros_like(limited), where=limited > 0
         )
         return value[:-1], advantage, trace.target
-
-    @property
-    def batches(self) -> int:
-        """Optimiser steps of an iteration."""
-        return self.settings.epochs * self.settings.minibatches
 
 
 APPO_LOOPS = loops_of(APPO, APPOSettings)

@@ -1,23 +1,27 @@
 """IMPALA (Espeholt et al. 2018): actors act, a learner corrects for their lag by V-trace.
 
-Settings, and the update. How fragments come from actors to the update stands in
-`asynchronous.py`, V-trace in `hotloop.ops`.
+Settings, and the update. How fragments come from actors to the update stands in `actors.py`,
+V-trace in `correction.py` and `hotloop.ops`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 
+from hotloop.data.fragment import Fragment
 from hotloop.data.layout import tree_map
-from hotloop.learn.asynchronous import AsynchronousLearner, AsynchronousSettings, Steps
+from hotloop.learn.actors import ActorSettings, AsynchronousLearner
+from hotloop.learn.correction import Steps, compile_kernel, corrected
 from hotloop.learn.learner import loops_of, rows
 from hotloop.learn.losses import Figures, Terms
 from hotloop.learn.policies.actor_critic import to_tensors
+from hotloop.loop import stage
 
 
 @dataclass(frozen=True)
-class IMPALASettings(AsynchronousSettings):
+class IMPALASettings(ActorSettings):
     """Everything that a run of IMPALA depends on; the defaults are tuned for CartPole-v1.
 
     Raises: SettingError for settings that do not fit.
@@ -37,10 +41,14 @@ class IMPALASettings(AsynchronousSettings):
     """Adam's step size at the start."""
     anneal: bool = False
     """Whether the learning rate falls linearly, to nothing at `total_steps`."""
+    value_weight: float = 0.5
+    """Weight of the critic's squared error in the loss."""
     entropy_weight: float = 0.01
     """Weight of the policy's entropy, which the loss rewards."""
     trace_lambda: float = 0.95
     """λ of V-trace: decay of its trace a step, 0 trusts the critic, 1 the returns."""
+    clip_rho: float = 1.0
+    """ρ̄ of V-trace: probability ratios above it count as this much in the critic's targets."""
     clip_pg_rho: float = 1.0
     """ρ̄_pg of V-trace: ratios above it count as this much in the policy's gradient."""
 
@@ -50,7 +58,20 @@ class IMPALA(AsynchronousLearner):
 
     settings: IMPALASettings
     settings_type = IMPALASettings
-    synchronous = False
+
+    def __init__(self, settings: IMPALASettings) -> None:
+        super().__init__(settings)
+        self.update = stage("update", self._update, effect="stateful")
+        compile_kernel()
+
+    @property
+    def batches(self) -> int:
+        """Optimiser steps of an iteration."""
+        return 1
+
+    def learn(self, fragments: Sequence[Fragment]) -> None:
+        """Update once, with the fragments side by side."""
+        self.update(Steps.of(fragments))
 
     def _update(self, steps: Steps) -> None:
         """One step down −E[A log π(a)] + c₁ E[(V − vs)²] − c₂ E[H]; A and vs are V-trace's.
@@ -71,7 +92,7 @@ class IMPALA(AsynchronousLearner):
 
         value = self.values(critic.detach().cpu().numpy()).reshape(length + 1, width)
         rho = log_ratio.detach().exp().cpu().numpy().reshape(length, width)
-        trace = self.trace(steps, value, rho, clip_pg_rho=s.clip_pg_rho)
+        trace = corrected(s, steps, value, rho, self.value_of, clip_pg_rho=s.clip_pg_rho)
         targets = self.value_targets(trace.target, steps.valid)
         target, advantage = to_tensors((rows(targets), rows(trace.advantage)), device)
         # Steps that are no transitions have the advantage 0, and their own value for a target.

@@ -54,6 +54,10 @@ class PPOSettings(LearnerSettings):
     """How far the probability ratio may leave 1 before its gradient is cut, at the start."""
     gae_lambda: float = 0.95
     """Decay of the advantage's trace a step: 0 trusts the critic, 1 the returns."""
+    value_weight: float = 0.5
+    """Weight of the critic's squared error in the loss."""
+    entropy_weight: float = 0.0
+    """Weight of the policy's entropy, which the loss rewards."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -62,10 +62,6 @@ class LearnerSettings:
     """Whether the learning rate falls linearly, to nothing at `total_steps`."""
     gamma: float = 0.98
     """Discount a step."""
-    value_weight: float = 0.5
-    """Weight of the critic's squared error in the loss."""
-    entropy_weight: float = 0.0
-    """Weight of the policy's entropy, which the loss rewards."""
     max_grad_norm: float = 0.5
     """Longer gradients are shortened to this Euclidean norm."""
     torch_threads: int = 1

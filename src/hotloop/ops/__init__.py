@@ -9,6 +9,12 @@ from hotloop.ops.normalise import (
     normalise,
     normalise_advantages,
 )
+from hotloop.ops.priority import (
+    draw_by_priority,
+    importance_weights,
+    set_priorities,
+    sum_tree,
+)
 from hotloop.ops.returns import gae, lambda_returns
 from hotloop.ops.vtrace import VTrace, vtrace
 
@@ -17,7 +23,9 @@ __all__ = [
     "NStepWindows",
     "VTrace",
     "denormalise",
+    "draw_by_priority",
     "gae",
+    "importance_weights",
     "lambda_returns",
     "merge_moments",
     "n_step_returns",
@@ -25,5 +33,7 @@ __all__ = [
     "no_moments",
     "normalise",
     "normalise_advantages",
+    "set_priorities",
+    "sum_tree",
     "vtrace",
 ]

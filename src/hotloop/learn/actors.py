@@ -1,8 +1,7 @@
-"""What IMPALA and APPO have in common: actors send fragments while the learner learns.
+"""Learners whose actors send fragments while they learn: IMPALA, APPO, Ape-X.
 
 The lag of a fragment is how many updates the learner has made since the policy that acted in it.
-It is bounded: older fragments are dropped and counted. So is what waits: an actor has at most one
-fragment under way and one that waits to be taken.
+What waits is bounded: an actor has at most one fragment under way and one that waits to be taken.
 """
 
 import statistics
@@ -11,50 +10,41 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from hotloop.data.fragment import Fragment
-from hotloop.data.layout import Tree, tree_map
 from hotloop.envs.ids import make_env
 from hotloop.envs.make import make_vec
 from hotloop.envs.vector import VectorEnv
 from hotloop.errors import SettingError, did_you_mean
-from hotloop.learn.learner import Learner, next_values, policy_for
+from hotloop.learn.learner import Learner, policy_for
+from hotloop.learn.policies.actor import Actor
 from hotloop.learn.policies.policy import Policy
 from hotloop.learn.settings import LearnerSettings
-from hotloop.loop import stage
 from hotloop.loop.host import usable_cpus
-from hotloop.ops import VTrace, vtrace
 from hotloop.rollout import FragmentCollector
 from hotloop.rollout.fragments import IN_FLIGHT
 
-Array = NDArray[Any]
 BACKENDS = ("serial", "process", "ray")
 
 
 @dataclass(frozen=True)
-class AsynchronousSettings(LearnerSettings):
-    """The settings that IMPALA and APPO share.
+class ActorSettings(LearnerSettings):
+    """The settings of learners with actors of their own.
 
     Raises: SettingError for settings that do not fit.
     """
 
     backend: str = "process"
     """Where actors act: processes of this machine, ray, or serial: here, with the same bits."""
-    batch_fragments: int = 1
-    """Fragments that an update learns from, side by side; each is of one actor's envs."""
-    max_lag: int = 4
-    """Fragments whose policy is more updates old than this are dropped."""
     restarts: int = 3
     """How many actors that died may be replaced; what an actor raises is raised here."""
-    trace_lambda: float = 1.0
-    """λ of V-trace: decay of its trace a step, 0 trusts the critic, 1 the returns."""
-    clip_rho: float = 1.0
-    """ρ̄ of V-trace: probability ratios above it count as this much in the critic's targets."""
+    batch_fragments: int = 1
+    """Fragments that an iteration learns from; each is of one actor's envs."""
+    max_lag: int = 4
+    """Fragments whose policy is more updates old than this are dropped."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -85,12 +75,17 @@ class AsynchronousSettings(LearnerSettings):
 
 
 class Actors:
-    """The actors of a learner, and the lag of what they send. Raises: as `FragmentCollector`."""
+    """The actors of a learner, and the lag of what they send.
+
+    actor: what acts for `policy`. Fragments that are older than `max_lag` are dropped and counted.
+    Raises: as `FragmentCollector`.
+    """
 
     def __init__(
         self,
-        settings: AsynchronousSettings,
+        settings: ActorSettings,
         policy: Policy,
+        actor: Actor,
         dtypes: Mapping[str, DTypeLike],
         seed: int,
     ) -> None:
@@ -99,7 +94,7 @@ class Actors:
         self.here = s.backend == "serial"
         self.collector = FragmentCollector(
             partial(_envs, s.env_id, s.num_envs // count),
-            policy.actor(seed),
+            actor,
             fragment_steps=s.fragment_steps,
             num_workers=count,
             backend=s.backend,
@@ -147,110 +142,45 @@ class Actors:
         }
 
 
-@dataclass(frozen=True)
-class Steps:
-    """The steps of one or several fragments side by side: B envs of all together.
-
-    obs: tree of (T + 1, B, ...). action: tree of (T, B, ...). reward, terminated, truncated, valid,
-    log_prob: (T, B). final_t, final_b: (F,), where episodes ended; final_obs: tree of (F, ...).
-    """
-
-    obs: Tree
-    action: Tree
-    reward: Array
-    terminated: Array
-    truncated: Array
-    valid: Array
-    log_prob: Array
-    final_t: Array
-    final_b: Array
-    final_obs: Tree
-
-    @classmethod
-    def of(cls, fragments: Sequence[Fragment]) -> "Steps":
-        """Put fragments of equal length side by side; of a single one, nothing is copied."""
-
-        def beside(*trees: Tree) -> Tree:
-            return tree_map(_beside, *trees)
-
-        first = np.cumsum([0, *(f.spec.envs for f in fragments)])
-        return cls(
-            obs=beside(*(f.all_obs for f in fragments)),
-            action=beside(*(f.action for f in fragments)),
-            reward=beside(*(f.reward for f in fragments)),
-            terminated=beside(*(f.terminated for f in fragments)),
-            truncated=beside(*(f.truncated for f in fragments)),
-            valid=beside(*(f.valid for f in fragments)),
-            log_prob=beside(*(f.extras["log_prob"] for f in fragments)),
-            final_t=np.concatenate([f.final_t for f in fragments]),
-            final_b=np.concatenate(
-                [f.final_b + start for f, start in zip(fragments, first, strict=False)]
-            ),
-            final_obs=tree_map(
-                lambda *parts: np.concatenate(parts), *(f.final_obs for f in fragments)
-            ),
-        )
-
-
 class AsynchronousLearner(Learner):
     """Learns from what actors send, in the order in which it arrives.
 
-    `iterate` takes a batch, updates, and sends the parameters out. The stages are fragment wait,
-    update and broadcast here, and act, env step and store in the actors.
+    `iterate` takes fragments, learns from them, and sends the parameters out. The stages are
+    fragment wait and broadcast, those of learning, and act, env step and store in the actors.
 
     Raises: SettingError for settings; TargetError for spaces that the policy cannot take; what
     making the envs raises.
     """
 
-    settings: AsynchronousSettings
+    settings: ActorSettings
+    synchronous = False
 
-    def __init__(self, settings: AsynchronousSettings) -> None:
+    def __init__(self, settings: ActorSettings) -> None:
         torch.set_num_threads(settings.torch_threads)
         env = make_env(settings.env_id)
         spaces = env.observation_space, env.action_space
         env.close()
         super().__init__(settings, policy_for(settings, *spaces))
         self.actors = self._made_actors(settings.seed)
-        self.update = stage("update", self._update, effect="stateful")
-        # Compiles the kernel now, not in the first iteration.
-        vtrace(*np.zeros((4, 1, 1), np.float32), *np.zeros((2, 1, 1), np.bool_), gamma=1)
 
     def _made_actors(self, seed: int) -> Actors:
-        return Actors(self.settings, self.policy, self.stored_dtypes(), seed)
+        return Actors(self.settings, self.policy, self.actor(seed), self.stored_dtypes(), seed)
+
+    def actor(self, seed: int) -> Actor:
+        """What acts for this learner; a copy goes to every actor."""
+        return self.policy.actor(seed)
 
     @abstractmethod
-    def _update(self, steps: Steps) -> None:
-        """Learn from steps."""
+    def learn(self, fragments: Sequence[Fragment]) -> None:
+        """Learn from fragments."""
 
     def iterate(self) -> int:
-        """Take a batch, update, publish; returns the env steps that were learned from."""
+        """Take fragments, learn, publish; returns the env steps that were learned from."""
         fragments = self.actors.take(self.settings.batch_fragments)
-        self.update(Steps.of(fragments))
+        self.learn(fragments)
         self.actors.publish()
         self.progress.add(fragments)
         return sum(fragment.env_steps for fragment in fragments)
-
-    def trace(self, steps: Steps, value: Array, rho: Array, *, clip_pg_rho: float = 1.0) -> VTrace:
-        """V-trace of steps, with values (T + 1, B) and ratios (T, B) of the policy of now."""
-        s = self.settings
-        return vtrace(
-            steps.reward,
-            value[:-1],
-            next_values(steps, value[:-1], value[-1], self.value_of),
-            rho,
-            steps.terminated,
-            steps.truncated,
-            gamma=s.gamma,
-            lambda_=s.trace_lambda,
-            clip_rho=s.clip_rho,
-            clip_pg_rho=clip_pg_rho,
-            valid_t=None if steps.valid.all() else steps.valid,
-        )
-
-    @property
-    def batches(self) -> int:
-        """Optimiser steps of an iteration."""
-        return 1
 
     @property
     def state(self) -> list[object]:
@@ -293,7 +223,3 @@ class AsynchronousLearner(Learner):
 
 def _envs(env_id: str, num_envs: int) -> VectorEnv:
     return make_vec(env_id, num_envs, backend="serial", autoreset_mode="same_step")
-
-
-def _beside(*parts: Array) -> Array:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
