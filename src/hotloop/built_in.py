@@ -29,6 +29,9 @@ BUILT_IN: Mapping[str, BuiltIn] = {
     "impala": BuiltIn(
         "hotloop.learn.impala:IMPALA_LOOPS", "impala:CartPole-v1", "IMPALA, with V-trace"
     ),
+    "apex": BuiltIn(
+        "hotloop.learn.apex:APEX_LOOPS", "apex:CartPole-v1", "Ape-X DQN, with a prioritised replay"
+    ),
     "covid": BuiltIn(
         "hotloop.models.epidemic.covid:MODEL",
         "covid:astoria",

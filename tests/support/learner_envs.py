@@ -223,8 +223,29 @@ class TwoStates(Bandit):
         return self.obs(), reward, drawn < self.end, self.end <= drawn < 2 * self.end, {}
 
 
+class Numbered(Bandit):
+    """Observes (seed, episode, step); the reward says the same. Odd episodes are cut."""
+
+    observation_space = spaces.Box(-1e6, 1e6, (3,), np.float32)
+    episode = -1
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.episode += 1
+        return super().reset(seed=seed)
+
+    def obs(self) -> Any:
+        return np.array([self.seed, self.episode, self.at], np.float32)
+
+    def step(self, action: Any) -> Any:
+        self.at += 1
+        over = self.at == 1 + (7 * self.seed + 5 * self.episode) % 6
+        even = self.episode % 2 == 0
+        reward = self.episode + self.at / 8 + int(action) / 1024
+        return self.obs(), reward, over and even, over and not even, {}
+
+
 for _made in (
     *(Bandit, Counted, Gated, NotANumber, Infinite, Raises, Pixels, Mixed, Masked, Words),
-    *(OneAction, ManyActions, AnyMove, Switches, TwoStates),
+    *(OneAction, ManyActions, AnyMove, Switches, TwoStates, Numbered),
 ):
     gymnasium.register(f"Hotloop{_made.__name__}-v0", _made)

@@ -158,9 +158,10 @@ class AsynchronousLearner(Learner):
     def __init__(self, settings: ActorSettings) -> None:
         torch.set_num_threads(settings.torch_threads)
         env = make_env(settings.env_id)
-        spaces = env.observation_space, env.action_space
+        self.observation_space, self.action_space = env.observation_space, env.action_space
         env.close()
-        super().__init__(settings, policy_for(settings, *spaces))
+        policy = policy_for(settings, self.observation_space, self.action_space)
+        super().__init__(settings, policy)
         self.actors = self._made_actors(settings.seed)
 
     def _made_actors(self, seed: int) -> Actors:
@@ -169,6 +170,11 @@ class AsynchronousLearner(Learner):
     def actor(self, seed: int) -> Actor:
         """What acts for this learner; a copy goes to every actor."""
         return self.policy.actor(seed)
+
+    def shown_returns(self, fragment: Fragment) -> list[float]:
+        """Returns of a fragment's episodes, as they are shown."""
+        returns: list[float] = fragment.episode_returns.tolist()
+        return returns
 
     @abstractmethod
     def learn(self, fragments: Sequence[Fragment]) -> None:
@@ -179,7 +185,7 @@ class AsynchronousLearner(Learner):
         fragments = self.actors.take(self.settings.batch_fragments)
         self.learn(fragments)
         self.actors.publish()
-        self.progress.add(fragments)
+        self.progress.add(fragments, self.shown_returns)
         return sum(fragment.env_steps for fragment in fragments)
 
     @property

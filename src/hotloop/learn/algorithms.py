@@ -16,6 +16,7 @@ ALGORITHMS: Mapping[str, str] = {
     "ppo": "hotloop.learn.ppo:PPO",
     "appo": "hotloop.learn.appo:APPO",
     "impala": "hotloop.learn.impala:IMPALA",
+    "apex": "hotloop.learn.apex:Apex",
 }
 """By the name of an algorithm, the module and class of its learner."""
 

@@ -47,14 +47,18 @@ class Progress:
     recent_returns: list[float] = field(default_factory=list)  # of the last episodes of training
     returns: Moments = field(default_factory=no_moments)  # of what a normalised critic learns
 
-    def add(self, fragments: Sequence[Fragment]) -> None:
-        """Count an update, and the fragments that it learned from."""
+    def add(
+        self,
+        fragments: Sequence[Fragment],
+        shown: "Callable[[Fragment], list[float]]" = lambda f: f.episode_returns.tolist(),
+    ) -> None:
+        """Count an update, and the fragments that it learned from; shown: returns of a fragment."""
         self.updates += 1
         for fragment in fragments:
             self.env_steps += fragment.env_steps
             if len(fragment.endings):
                 self.episodes += fragment.episodes
-                self.recent_returns.extend(fragment.episode_returns.tolist())
+                self.recent_returns.extend(shown(fragment))
                 del self.recent_returns[:-RECENT_EPISODES]
 
     @property
@@ -72,6 +76,8 @@ class Learner(ABC):
     settings_type: ClassVar[type[LearnerSettings]]
     synchronous: ClassVar[bool]
     """Whether the same settings give the same bits, also after a resume from a checkpoint."""
+    free_parts: ClassVar[tuple[str, ...]] = ()
+    """Parts of the saved state that a learner checks itself, as their size may differ."""
 
     def __init__(self, settings: LearnerSettings, policy: Policy) -> None:
         self.settings = settings
@@ -245,7 +251,9 @@ class Learner(ABC):
 
         Raises: CheckpointError for a state that is not one of this learner with these settings.
         """
-        expect_alike(state, self.state_dict(), f"state of {self.settings.algorithm}")
+        own = self.state_dict()
+        own |= {name: state[name] for name in self.free_parts if name in state}
+        expect_alike(state, own, f"state of {self.settings.algorithm}")
         self.policy.load_state_dict(state["policy"])
         adam = self.optimizer.state_dict()
         adam["state"] = {0: {n: torch.from_numpy(a.copy()) for n, a in state["optimizer"].items()}}

@@ -18,7 +18,13 @@ _LIMITS: dict[str, tuple[float, float, bool]] = {
     "max_grad_norm": (0, math.inf, False),
     "clip_rho": (0, math.inf, False),
     "clip_pg_rho": (0, math.inf, False),
+    "replay_ratio": (0, math.inf, False),
+    "epsilon": (0, 1, True),
+    "epsilon_spread": (0, math.inf, True),
+    "priority_exponent": (0, 1, True),
+    "importance_exponent": (0, 1, True),
 }
+_MAY_BE_INFINITE = ("clip", "clip_rho", "clip_pg_rho", "max_grad_norm")  # which is no limit
 _FROM_ZERO = ("seed", "max_lag", "restarts", "hidden_layers")  # counts that may be 0
 
 
@@ -80,6 +86,8 @@ class LearnerSettings:
                 expect_whole(name, value, 0 if field.name in _FROM_ZERO else 1)
             if field.name in _LIMITS:
                 _expect_within(name, value, *_LIMITS[field.name])
+                if math.isinf(value) and field.name not in _MAY_BE_INFINITE:
+                    raise SettingError(f"{name}: expected a finite number, got {value}")
         if math.isinf(self.target_return):
             raise SettingError(
                 f"{self.algorithm}: target_return: expected a return that can be reached, got "

@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import cloudpickle
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 from hotloop.data.fragment import Fragment
 from hotloop.data.layout import Tree
@@ -32,6 +32,15 @@ class TakesSeed(Protocol):
 
     def seed(self, seed: int) -> None:
         """Draw from a generator of this seed from now on."""
+        ...
+
+
+@runtime_checkable
+class TakesEnvs(Protocol):
+    """A policy that acts otherwise in one env than in another."""
+
+    def act_for(self, env_ids: NDArray[np.integer[Any]]) -> None:
+        """Act for these envs from now on: one a row of the observations, in this order."""
         ...
 
 
@@ -109,7 +118,7 @@ class FragmentWorker:
     The envs of worker w of W are seeded with seed + (g W + w) B + i, where B is its number of envs
     and g how often it was restarted: no two episodes of a run begin alike. Their ids, which a
     restart does not change, are w B + i. A policy that takes a seed gets one made of the seed of
-    the first env and of its own version.
+    the first env and of its own version; one that takes envs gets those ids.
     """
 
     def __init__(self, settings: bytes, policy: Update, index: int, generation: int) -> None:
@@ -117,10 +126,11 @@ class FragmentWorker:
         self.envs = made.make_envs()
         width = self.envs.num_envs
         self._of_policy = policy.version
+        self._env_ids = index * width + np.arange(width)
         self._seed = made.seed + (generation * made.num_workers + index) * width
         self.collector = StepCollector(
             self.envs,
-            self._seeded(cloudpickle.loads(policy.payload), policy.version),
+            self._placed(cloudpickle.loads(policy.payload), policy.version),
             fragment_steps=made.fragment_steps,
             double_buffer=made.double_buffer,
             seed=self._seed,
@@ -146,7 +156,7 @@ class FragmentWorker:
             return
         given = cloudpickle.loads(update.payload)
         if update.is_policy:
-            collector.update(self._seeded(given, update.version), update.version)
+            collector.update(self._placed(given, update.version), update.version)
             self._of_policy = update.version
         elif isinstance(collector.policy, TakesWeights):
             collector.policy.load_weights(given)
@@ -166,9 +176,12 @@ class FragmentWorker:
         """Collect the next fragment, see `StepCollector.collect`."""
         return self.collector.collect(allocate)
 
-    def _seeded(self, policy: Policy, version: int) -> Policy:
+    def _placed(self, policy: Policy, version: int) -> Policy:
+        """Tell a policy what is this worker's own: its seed, and its envs."""
         if isinstance(policy, TakesSeed):
             policy.seed(int(np.random.SeedSequence((self._seed, version)).generate_state(1)[0]))
+        if isinstance(policy, TakesEnvs):
+            policy.act_for(self._env_ids)
         return policy
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from hotloop.errors import DeviceError, SettingError, ShapeError, expect_whole
 from hotloop.learn.policies.actor import Actor, Forward, Weights, take_over
 from hotloop.learn.policies.actor_critic import ActorCritic, to_tensors
 from hotloop.learn.policies.distributions import Actions, ActionSpec, Floats
+from hotloop.learn.policies.explorer import Explorer
 from hotloop.learn.policies.masks import FORBIDDEN, ActionMask, split_space
 from hotloop.learn.policies.networks import (
     HIDDEN_LAYERS,
@@ -82,7 +83,7 @@ class Policy:
 
     flat: all parameters, one vector. grad: their gradient, which `backward` adds up and which
     stays the same tensor: zero it, do not replace it.
-    distribution: of the actions, for the outputs of the actor.
+    actions: what an action is. distribution: of the actions, for the outputs of the actor.
     action_dtype: of the actions that are stored and learned from. draws_for_env: whether the env
     takes actions as they are drawn; else `for_env(actions)` puts them into its bounds and type. It
     can be sent to workers, and brings neither the policy nor torch along.
@@ -100,11 +101,11 @@ class Policy:
     ) -> None:
         self.network = network
         self.flat, self.grad = network.flat, network.grad
-        self.distribution = actions.distribution
+        self.actions, self.distribution = actions, actions.distribution
         self.action_dtype, self.draws_for_env = actions.dtype, actions.draws_for_env
         self.for_env = actions.for_env
         self.obs_dtype = observations.stored_dtype
-        self._observations, self._actions, self._mask = observations, actions, mask
+        self._observations, self._mask = observations, mask
         self._forward = Forward(network.acting, mask)
         self._scaling = scaling
         self._moments = None if scaling is None else no_moments((observations.inputs,))
@@ -157,7 +158,21 @@ class Policy:
 
         seed: of its draws, or the generator to draw from.
         """
-        return Actor(self._forward, self._actions, np.random.default_rng(seed))
+        return Actor(self._forward, self.actions, np.random.default_rng(seed))
+
+    def explorer(
+        self,
+        seed: int | np.random.Generator,
+        *,
+        dueling: bool,
+        share: NDArray[np.float64],
+    ) -> Explorer:
+        """Return an actor that takes the best action, or with each env's own share any.
+
+        Raises: as `Explorer`.
+        """
+        rng = np.random.default_rng(seed)
+        return Explorer(self._forward, self.actions, rng, dueling=dueling, share=share)
 
     def weights(self) -> Weights:
         """Return a copy of what actors elsewhere need, for their `load_weights`."""

@@ -1,0 +1,310 @@
+"""Ape-X (Horgan et al. 2018): many actors explore, one learner draws from a prioritised replay.
+
+Settings, and what happens with a fragment: its windows of n steps go into the replay, with the
+errors that the actor's own values give them; then the learner draws as many transitions as the
+replay ratio asks for. How fragments come from the actors stands in `actors.py`, acting in
+`policies/explorer.py`, the replay in `hotloop.rollout.replay`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import psutil
+import torch
+from torch import Tensor
+
+from hotloop.data.fragment import Fragment
+from hotloop.data.layout import Layout, Tree, tree_map
+from hotloop.errors import CheckpointError, SettingError, ShapeError
+from hotloop.learn.actors import ActorSettings, AsynchronousLearner
+from hotloop.learn.learner import Array, loops_of, next_values, policy_for
+from hotloop.learn.policies.actor import Actor
+from hotloop.learn.policies.actor_critic import to_tensors
+from hotloop.learn.policies.explorer import action_values, epsilons, single_choice
+from hotloop.loop import stage
+from hotloop.ops import n_step_windows
+from hotloop.rollout.replay import Drawn, PrioritisedReplay, Transitions
+
+# Of the memory that is free, how much a replay may take.
+MEMORY_SHARE = 0.8
+# Of the envs, those that explore least: their returns are shown.
+SHOWN_SHARE = 0.25
+
+
+@dataclass(frozen=True)
+class ApexSettings(ActorSettings):
+    """Everything that a run of Ape-X depends on; the defaults are tuned for CartPole-v1.
+
+    Raises: SettingError for settings that do not fit.
+    """
+
+    algorithm: ClassVar[str] = "apex"
+
+    total_steps: int = 400_000
+    """Training stops here if the env is not solved before, in env steps."""
+    num_envs: int = 16
+    """Envs of all actors together."""
+    fragment_steps: int = 20
+    """Steps of every env in a fragment (T)."""
+    max_lag: int = 100
+    """Fragments whose policy is more updates old than this are dropped."""
+    learning_rate: float = 1e-3
+    """Adam's step size at the start."""
+    anneal: bool = False
+    """Whether the learning rate falls linearly, to nothing at `total_steps`."""
+    gamma: float = 0.99
+    """Discount a step."""
+    max_grad_norm: float = 10.0
+    """Longer gradients are shortened to this Euclidean norm."""
+    n_step: int = 3
+    """Rewards of a transition, before the value of the observation arrived at."""
+    replay_size: int = 50_000
+    """Transitions that are kept, the newest ones."""
+    replay_ratio: float = 8.0
+    """Transitions drawn for each env step: more learn more from each, and hold the actors back."""
+    learn_after: int = 1_000
+    """Transitions in the replay before anything is learned."""
+    batch_size: int = 512
+    """Transitions of one optimiser step."""
+    target_every: int = 100
+    """Optimiser steps between two copies of the parameters into the target network."""
+    epsilon: float = 0.4
+    """Share of random actions in the env that explores most, ε."""
+    epsilon_spread: float = 7.0
+    """The env that explores least has ε to the power of one more than this; 0: all alike."""
+    priority_exponent: float = 0.6
+    """α: transitions are drawn by |error|^α, 0: all alike."""
+    importance_exponent: float = 0.4
+    """β: how far weights correct for that, from 0, not at all, to 1."""
+    double: bool = True
+    """Whether the online network chooses the action that the target network values."""
+    dueling: bool = True
+    """Whether Q is the sum of a value and of advantages, each with a network of its own."""
+    save_replay: bool = False
+    """Whether checkpoints hold the replay; without it, a resumed training fills one anew."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.learn_after > self.replay_size:
+            raise SettingError(
+                f"apex: learn_after: expected at most replay_size, {self.replay_size}, got "
+                f"{self.learn_after}: the replay would never hold so many"
+            )
+
+
+@dataclass
+class Counts:
+    """What is counted from one update to the next."""
+
+    owed: float = 0.0  # optimiser steps that the replay ratio still asks for
+    optimizer_steps: int = 0
+
+
+class Apex(AsynchronousLearner):
+    """The learner; `iterate` takes a fragment, puts it into the replay, and learns.
+
+    The stages of learning are insert, draw, update and set priorities.
+    """
+
+    settings: ApexSettings
+    settings_type = ApexSettings
+    free_parts = ("replay",)
+
+    def __init__(self, settings: ApexSettings) -> None:
+        super().__init__(settings)
+        try:
+            _expect_room(settings, self.observation_space, self.policy.obs_dtype)
+            self.target = policy_for(settings, self.observation_space, self.action_space)
+            self.target.flat.data.copy_(self.policy.flat.data)
+            self.replay = PrioritisedReplay(
+                settings.replay_size, exponent=settings.priority_exponent
+            )
+        except BaseException:
+            self.close()
+            raise
+        self.choice = single_choice(self.policy.actions)
+        self.counts = Counts()
+        self.insert = stage("insert", self._insert, effect="effectful")
+        self.draw = stage("draw", self._draw, effect="stateful")
+        self.update = stage("update", self._update, effect="stateful")
+        self.set_priorities = stage("set priorities", self.replay.set_errors, effect="effectful")
+
+    def actor(self, seed: int) -> Actor:
+        """What acts for this learner: the best action, or with each env's own ε any."""
+        s = self.settings
+        share = epsilons(s.num_envs, s.epsilon, s.epsilon_spread)
+        return self.policy.explorer(seed, dueling=s.dueling, share=share)
+
+    @property
+    def batches(self) -> int:
+        """Optimiser steps of an iteration, about."""
+        s = self.settings
+        steps = s.batch_fragments * s.batch_steps / s.num_actors
+        return max(1, round(steps * s.replay_ratio / s.batch_size))
+
+    @property
+    def state(self) -> list[object]:
+        """What an iteration changes, as its `Loop` declares it; without the replay.
+
+        What inserts into it is never left out, and need not be put back.
+        """
+        return [*super().state, self.target, self.counts]
+
+    # --- learning ----------------------------------------------------------------------------
+
+    def learn(self, fragments: Sequence[Fragment]) -> None:
+        """Put fragments into the replay, and learn as often as the replay ratio asks for."""
+        s = self.settings
+        for fragment in fragments:
+            self.insert(fragment)
+            self.counts.owed += s.replay_ratio * fragment.env_steps / s.batch_size
+        if len(self.replay) < s.learn_after:
+            self.counts.owed = 0.0
+        while self.counts.owed >= 1:
+            self.counts.owed -= 1
+            drawn = self.draw()
+            self.set_priorities(drawn.number, self.update(drawn))
+
+    def _insert(self, fragment: Fragment) -> None:
+        """Add the windows of a fragment, with the errors of the values that its actor had."""
+        f, s = fragment, self.settings
+        best, q = self.values(f.extras["best"]), self.values(f.extras["q"])
+        arrived = next_values(f, best, self.value_of(f.last_obs), self.value_of)
+        windows = n_step_windows(
+            f.reward, f.terminated, f.truncated, gamma=s.gamma, n=s.n_step, valid_t=f.valid
+        )
+        t, b = np.nonzero(windows.steps)
+        end = t + windows.steps[t, b] - 1
+        transitions = Transitions(
+            obs=tree_map(lambda x: x[t, b], f.obs),
+            action=f.action[t, b],
+            reward=windows.reward[t, b].astype(np.float32),
+            discount=windows.discount[t, b].astype(np.float32),
+            next_obs=tree_map(lambda x: x[end, b], f.all_next_obs),
+        )
+        error = transitions.reward + transitions.discount * arrived[end, b] - q[t, b]
+        if not np.isfinite(error).all():
+            raise self._loss_error("finite rewards", "some that are not", {"reward": f.reward})
+        self.replay.add(transitions, error)
+        self.observe(f.obs, f.valid)
+
+    def _draw(self) -> Drawn:
+        s = self.settings
+        return self.replay.draw(s.batch_size, self.rng, beta=s.importance_exponent)
+
+    def _update(self, drawn: Drawn) -> Array:
+        """One step down E[w · huber(y − Q(x, a))]; returns the errors y − Q, (n,).
+
+        y = R + discount · Q_target(x', argmax Q(x')).
+        Source: Horgan et al. 2018, section 3; the double estimate: van Hasselt et al. 2016.
+        """
+        s, batch, device = self.settings, drawn.transitions, self.policy.flat.device
+        self.optimizer.param_groups[0]["lr"] = s.learning_rate * self.left()
+        obs = self.policy.tensors(batch.obs)
+        action, reward, discount, weight = to_tensors(
+            (batch.action, batch.reward, batch.discount, drawn.weight.astype(np.float32)), device
+        )
+        with torch.no_grad():
+            next_obs = self.policy.tensors(batch.next_obs)
+            following = self._q(self.target(next_obs))
+            chooses = self._q(self.policy(next_obs)) if s.double else following
+            best = following.gather(1, chooses.argmax(1, keepdim=True)).squeeze(1)
+        target = self._targets(reward, discount, best)
+        q = self._q(self.policy(obs)).gather(1, (action - self.choice.start)[:, None]).squeeze(1)
+        error = target - q
+        losses = torch.nn.functional.huber_loss(q, target, reduction="none")
+        loss = (weight * losses).mean()
+        self.descend(loss, {"obs": obs, "action": action, "target": target})
+        self.counts.optimizer_steps += 1
+        if self.counts.optimizer_steps % s.target_every == 0:
+            self.target.flat.data.copy_(self.policy.flat.data)
+        self._update_figures = lambda: {
+            "td_loss": float(loss.detach()),
+            "q_values": float(q.detach().mean()),
+            "weight_mean": float(weight.mean()),
+            "replay_size": float(len(self.replay)),
+        }
+        errors: Array = error.detach().cpu().numpy()
+        return errors
+
+    def _q(self, computed: tuple[Tensor, Tensor]) -> Tensor:
+        q: Tensor = action_values(*computed, dueling=self.settings.dueling)
+        return q
+
+    def _targets(self, reward: Tensor, discount: Tensor, best: Tensor) -> Tensor:
+        """What Q is to become, in the units of the network."""
+        if not self.settings.normalise_values:
+            return reward + discount * best
+        value = self.values(best.cpu().numpy())
+        return_ = reward.cpu().numpy() + discount.cpu().numpy() * value
+        target = self.value_targets(return_, np.ones(len(return_), np.bool_))
+        return torch.from_numpy(target).to(reward)
+
+    def value_of(self, obs: Tree) -> Array:
+        """The values (B,) of observations (B, ...): those of their best actions."""
+        q: Array = action_values(*self.policy.outputs(obs), dueling=self.settings.dueling)
+        return self.values(q.max(1))
+
+    def shown_returns(self, fragment: Fragment) -> list[float]:
+        """Returns of the episodes of the envs that explore least."""
+        first = int((1 - SHOWN_SHARE) * self.settings.num_envs)
+        endings = fragment.endings
+        shown = ~endings["lost"] & (fragment.env_ids[endings["b"]] >= first)
+        returns: list[float] = endings["return"][shown].tolist()
+        return returns
+
+    # --- what is saved -------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """As that of every learner, with the target network, and the replay if asked for."""
+        return {
+            **super().state_dict(),
+            "target": self.target.flat.detach().cpu().numpy().copy(),
+            "counts": asdict(self.counts),
+            "replay": self.replay.state_dict() if self.settings.save_replay else {},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a saved state. Raises: CheckpointError, as that of every learner."""
+        super().load_state_dict(state)
+        self.target.flat.data.copy_(torch.from_numpy(state["target"]))
+        self.counts = Counts(**state["counts"])
+        if not self.settings.save_replay:
+            return
+        example = self._no_transitions()
+        try:
+            self.replay.load_state_dict(state["replay"], example)
+        except (ShapeError, KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"state of apex: {error}") from None
+
+    def _no_transitions(self) -> Transitions:
+        """No transition, of this env's kind."""
+        dtype = self.policy.obs_dtype
+        obs = Layout.of(self.observation_space).empty(0)
+        if dtype is not None:
+            obs = tree_map(lambda array: array.astype(dtype), obs)
+        number = np.empty(0, np.float32)
+        return Transitions(obs, np.empty(0, self.policy.action_dtype), number, number, obs)
+
+
+def _expect_room(settings: ApexSettings, space: Any, dtype: Any) -> None:
+    """Refuse a replay that does not fit into memory, with SettingError."""
+    layouts = Layout.of(space).leaves
+    of_obs = sum(
+        int(np.prod(leaf.shape)) * (leaf.dtype if dtype is None else np.dtype(dtype)).itemsize
+        for leaf in layouts
+    )
+    row = 2 * of_obs + 16  # action, reward and discount
+    available = psutil.virtual_memory().available
+    most = int(MEMORY_SHARE * available / row)
+    if settings.replay_size > most:
+        raise SettingError(
+            f"apex: replay_size: expected at most {most:,}, as a transition takes {row:,} bytes "
+            f"and {available / 2**30:.1f} GiB are free here, got {settings.replay_size:,}"
+        )
+
+
+APEX_LOOPS = loops_of(Apex, ApexSettings)
+"""`apex:ENV_ID` as a target."""
