@@ -18,7 +18,8 @@ from tables import table
 
 ENOUGH_SEEDS = 5
 BUSY = 0.2  # of the machine's cores before a training: above, its seconds are upper bounds
-PPO, ZOO_PPO, IMPALA, SB3 = "PPO", "PPO, zoo settings", "IMPALA", "SB3 PPO"
+PPO, ZOO_PPO, IMPALA, APEX = "PPO", "PPO, zoo settings", "IMPALA", "Ape-X"
+SB3 = "SB3 PPO"
 CURVE_AT = (100_000, 250_000, 500_000, 1_000_000)  # env steps, of envs without a target
 
 Line = dict[str, Any]
@@ -171,6 +172,7 @@ def _wanted(trainings: Trainings) -> list[list[str]]:
     rows = [
         _compared(trainings, cartpole, PPO, _peers(cartpole), "seconds", 0.5, ENOUGH_SEEDS),
         _compared(trainings, cartpole, IMPALA, [SB3], "seconds", 0.25, 10),
+        _compared(trainings, cartpole, APEX, [SB3], "seconds", 1.0, 10),
     ]
     for env in (cartpole, "LunarLander-v3"):
         rows.append(_compared(trainings, env, ZOO_PPO, _peers(env), "sps", 2.0, ENOUGH_SEEDS))

@@ -8,16 +8,13 @@ from typing import Any
 
 from rule import Greedy, asked
 
-from hotloop.learn.appo import APPO
-from hotloop.learn.impala import IMPALA
-from hotloop.learn.learner import Learner, policy_for
-from hotloop.learn.ppo import PPO
+from hotloop.learn.algorithms import learner_type
+from hotloop.learn.learner import policy_for
 
-LEARNERS: dict[str, type[Learner]] = {"ppo": PPO, "impala": IMPALA, "appo": APPO}
 AT_ONCE = 12  # policies that wait to be judged, where actors act on their own
 
 seed, watch, given = asked()
-kind = LEARNERS[given.pop("algorithm")]
+kind = learner_type(given.pop("algorithm"))
 settings = kind.settings_type(**given, seed=seed, env_id=watch.rule.env_id)
 learner: Any = kind(settings)
 spaces = watch.envs[0].observation_space, watch.envs[0].action_space

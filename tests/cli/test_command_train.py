@@ -164,7 +164,7 @@ def test_settings_that_do_not_fit(
     ("target", "message"),
     [
         ("ppoo:CartPole-v1", "got the algorithm 'ppoo'; did you mean 'ppo'?"),
-        ("dqn:CartPole-v1", "got the algorithm 'dqn'; there is 'ppo', 'appo', 'impala'"),
+        ("dqn:CartPole-v1", "got the algorithm 'dqn'; there is 'ppo', 'appo', 'impala', 'apex'"),
         ("CartPole-v1", "expected ALGORITHM:ENV, such as ppo:CartPole-v1"),
         ("ppo", "expected ALGORITHM:ENV"),
         ("ppo:CartPole-v7", "'CartPole-v7'"),

@@ -50,23 +50,21 @@ class ApexSettings(ActorSettings):
     """Steps of every env in a fragment (T)."""
     max_lag: int = 100
     """Fragments whose policy is more updates old than this are dropped."""
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-3
     """Adam's step size at the start."""
     anneal: bool = False
     """Whether the learning rate falls linearly, to nothing at `total_steps`."""
     gamma: float = 0.99
     """Discount a step."""
-    max_grad_norm: float = 10.0
-    """Longer gradients are shortened to this Euclidean norm."""
-    n_step: int = 3
+    n_step: int = 5
     """Rewards of a transition, before the value of the observation arrived at."""
     replay_size: int = 50_000
     """Transitions that are kept, the newest ones."""
-    replay_ratio: float = 8.0
+    replay_ratio: float = 4.0
     """Transitions drawn for each env step: more learn more from each, and hold the actors back."""
     learn_after: int = 1_000
     """Transitions in the replay before anything is learned."""
-    batch_size: int = 512
+    batch_size: int = 128
     """Transitions of one optimiser step."""
     target_every: int = 100
     """Optimiser steps between two copies of the parameters into the target network."""

@@ -13,7 +13,10 @@ from hotloop.learn.training import Standing, Trainer
 
 PERIOD_S = 0.5  # between two sets of events
 # Tags of figures that are no loss; every other one is `losses/NAME`.
-_CHARTS = ("learning_rate", "lag_mean", "lag_max", "queue_depth", "fragments_dropped")
+_CHARTS = (
+    *("learning_rate", "lag_mean", "lag_max", "queue_depth", "fragments_dropped"),
+    *("replay_size", "weight_mean"),
+)
 _LOG = logging.getLogger("hotloop")
 
 

@@ -122,10 +122,11 @@ def _figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
             )
         )
     figures += [
-        (name, ", ".join(f"{shown} {found:.3g}" for shown, found in parts))
+        (name, ", ".join(f"{shown} {_short(found)}" for shown, found in parts))
         for name, parts in (
             ("loss", _named(facts["figures"], _LOSSES)),
             ("lag", _named(facts["figures"], _LAG)),
+            ("replay", _named(facts["figures"], _REPLAY)),
         )
         if parts
     ]
@@ -144,13 +145,20 @@ _LOSSES = {
     "approx_kl": "KL",
     "clipfrac": "clipped",
     "explained_variance": "explained variance",
+    "td_loss": "temporal difference",
+    "q_values": "Q",
 }
+_REPLAY = {"replay_size": "transitions", "weight_mean": "mean weight"}
 _LAG = {
     "lag_mean": "mean",
     "lag_max": "most",
     "queue_depth": "queue",
     "fragments_dropped": "dropped",
 }
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def _named(figures: dict[str, float | None], names: dict[str, str]) -> list[tuple[str, float]]:
