@@ -141,7 +141,7 @@ def test_every_ingredient_changes_what_is_learned(make):
         {"n_step": 1},
         {"priority_exponent": 0.0},
         {"importance_exponent": 1.0},
-        {"replay_ratio": 4.0},
+        {"replay_ratio": 6.0},
         {"replay_size": 100},
         {"target_every": 5},
         {"epsilon": 0.9},
