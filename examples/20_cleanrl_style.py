@@ -49,6 +49,32 @@ def joined(fragments):
     return [torch.as_tensor(np.concatenate(part, 1)) for part in parts]
 
 
+def learn(agent, optimizer, batch):
+    obs, next_obs, actions, log_probs, rewards, terminated, truncated = batch
+    with torch.no_grad():
+        values, next_values = agent.critic(obs)[..., 0], agent.critic(next_obs)[..., 0]
+        deltas = rewards + GAMMA * next_values * ~terminated - values
+        advantages, following = torch.zeros_like(rewards), 0.0
+        for t in reversed(range(len(rewards))):
+            over = terminated[t] | truncated[t]
+            advantages[t] = following = deltas[t] + GAMMA * LAMBDA * following * ~over
+    b_obs, b_actions, b_log_probs = obs.flatten(0, 1), actions.flatten(), log_probs.flatten()
+    b_advantages, b_targets = advantages.flatten(), (advantages + values).flatten()
+    for _ in range(EPOCHS):
+        for mb in torch.randperm(len(b_obs)).split(256):
+            dist = Categorical(logits=agent.actor(b_obs[mb]))
+            ratio = (dist.log_prob(b_actions[mb]) - b_log_probs[mb]).exp()
+            adv = b_advantages[mb]
+            adv = (adv - adv.mean()) / (adv.std() + 1e-8)
+            pg_loss = torch.max(-adv * ratio, -adv * ratio.clamp(1 - CLIP, 1 + CLIP)).mean()
+            v_loss = 0.5 * ((agent.critic(b_obs[mb])[:, 0] - b_targets[mb]) ** 2).mean()
+            loss = pg_loss - 0.01 * dist.entropy().mean() + 0.5 * v_loss
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
+            optimizer.step()
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -59,32 +85,9 @@ if __name__ == "__main__":
     start, returns = time.perf_counter(), []
     for update in range(1, UPDATES + 1):
         fragments = collector.collect(2)  # one of each worker, by the newest agent
-        obs, next_obs, actions, log_probs, rewards, terminated, truncated = joined(fragments)
-        returns += [length for f in fragments for length in f.episode_lengths]
-
-        with torch.no_grad():
-            values, next_values = agent.critic(obs)[..., 0], agent.critic(next_obs)[..., 0]
-            deltas = rewards + GAMMA * next_values * ~terminated - values
-            advantages, following = torch.zeros_like(rewards), 0.0
-            for t in reversed(range(STEPS)):
-                over = terminated[t] | truncated[t]
-                advantages[t] = following = deltas[t] + GAMMA * LAMBDA * following * ~over
-        b_obs, b_actions, b_log_probs = obs.flatten(0, 1), actions.flatten(), log_probs.flatten()
-        b_advantages, b_targets = advantages.flatten(), (advantages + values).flatten()
-        for _ in range(EPOCHS):
-            for mb in torch.randperm(len(b_obs)).split(256):
-                dist = Categorical(logits=agent.actor(b_obs[mb]))
-                ratio = (dist.log_prob(b_actions[mb]) - b_log_probs[mb]).exp()
-                adv = b_advantages[mb]
-                adv = (adv - adv.mean()) / (adv.std() + 1e-8)
-                pg_loss = torch.max(-adv * ratio, -adv * ratio.clamp(1 - CLIP, 1 + CLIP)).mean()
-                v_loss = 0.5 * ((agent.critic(b_obs[mb])[:, 0] - b_targets[mb]) ** 2).mean()
-                loss = pg_loss - 0.01 * dist.entropy().mean() + 0.5 * v_loss
-                optimizer.zero_grad()
-                loss.backward()
-                nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
-                optimizer.step()
+        learn(agent, optimizer, joined(fragments))
         collector.update(agent)
+        returns += [length for f in fragments for length in f.episode_lengths]
         if update % 8 == 0:
             print(f"update {update}: {np.mean(returns[-20:]):.0f} steps an episode")
     collector.close()
