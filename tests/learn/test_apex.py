@@ -325,3 +325,22 @@ def test_a_replay_that_does_not_fit_is_refused(make, monkeypatch):
 def test_other_actions_are_refused(make, env):
     with pytest.raises(TargetError, match="Discrete action space"):
         make(env, **SMALL)
+
+
+def test_what_has_not_changed_is_not_sent(make):
+    learner = make(**LEARNS)
+    versions = []
+    for _ in range(4):
+        learner.iterate()
+        versions.append(learner.actors.collector.policy_version)
+    assert versions == [0, 1, 2, 3], "30 of the 50 transitions to begin with"
+
+
+def test_its_actors_act_in_processes(make):
+    learner = make(**LEARNS | {"backend": "process", "num_envs": 4, "num_workers": 2})
+    for _ in range(20):
+        learner.iterate()
+    state = learner.replay.state_dict()
+    assert state["added"] == 20 * 20
+    assert learner.figures()["lag_max"] <= learner.settings.max_lag
+    assert learner.counts.optimizer_steps > 0

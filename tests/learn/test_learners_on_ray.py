@@ -10,18 +10,24 @@ import pytest
 
 import hotloop
 from hotloop.errors import WorkerError
+from hotloop.learn.apex import Apex, ApexSettings
 from hotloop.learn.appo import APPO, APPOSettings
 from hotloop.learn.impala import IMPALA, IMPALASettings
 from hotloop.learn.training import train
 from support.learner_envs import env_id
 from support.ray_warnings import RAY_WARNINGS
+from support.wait import wait_until
 
 ray = pytest.importorskip("ray")
 pytestmark = RAY_WARNINGS
 
 TESTS = str(Path(__file__).parents[1])
 PYTHONPATH = os.pathsep.join(filter(None, (TESTS, os.environ.get("PYTHONPATH"))))
-LEARNERS = {"impala": (IMPALA, IMPALASettings), "appo": (APPO, APPOSettings)}
+LEARNERS = {
+    "impala": (IMPALA, IMPALASettings),
+    "appo": (APPO, APPOSettings),
+    "apex": (Apex, ApexSettings),
+}
 SMALL = {"num_envs": 4, "fragment_steps": 10, "backend": "ray", "num_workers": 2}
 
 
@@ -49,7 +55,8 @@ def iterate(learner, times):
 @pytest.mark.parametrize("algorithm", LEARNERS)
 def test_it_trains_measures_its_lag_and_goes_on_without_an_actor(algorithm):
     kind, settings_type = LEARNERS[algorithm]
-    learner = kind(settings_type(env_id=env_id("Bandit"), max_lag=3, **SMALL))
+    more = {"learn_after": 20, "replay_ratio": 8.0} if algorithm == "apex" else {}
+    learner = kind(settings_type(env_id=env_id("Bandit"), max_lag=3, **SMALL, **more))
     try:
         before = learner.policy.flat.detach().clone()
         learner.wait_until_started()
@@ -114,3 +121,14 @@ def test_its_stages_are_measured_where_they_run():
         assert wanted <= {stage.name for stage in found.record.stages}
     finally:
         loop.close()
+
+
+def test_actors_ask_for_what_they_are_set_to():
+    small = SMALL | {"num_cpus": 0.25, "placement": "pack"}
+    learner = IMPALA(IMPALASettings(env_id=env_id("Bandit"), **small))
+    try:
+        learner.wait_until_started()
+        learner.iterate()
+        wait_until(lambda: ray.available_resources().get("CPU") == 1.5, "2 x 0.25 of 2 are taken")
+    finally:
+        learner.close()

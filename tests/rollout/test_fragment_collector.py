@@ -537,6 +537,22 @@ def test_messages():
     assert Update.of(policy, 3).version == 3
 
 
+@pytest.mark.parametrize(
+    ("backend", "given", "message"),
+    [
+        ("process", {"num_cpus": 2.0}, "num_cpus: expected none with backend 'process'"),
+        ("serial", {"num_gpus": 1.0}, "num_gpus: expected none with backend 'serial'"),
+        ("process", {"placement": "pack"}, "placement: expected none with backend 'process'"),
+        ("ray", {"placement": "sprad"}, "expected 'spread' or 'pack', got 'sprad'.*'spread'"),
+        ("ray", {"num_cpus": -1.0}, "num_cpus: expected a number of 0 or more, got -1"),
+        ("ray", {"num_gpus": float("nan")}, "num_gpus: expected a number of 0 or more, got nan"),
+    ],
+)
+def test_resources_are_for_actors_of_a_cluster(backend, given, message):
+    with pytest.raises(SettingError, match=message):
+        FragmentCollector(MAKE, policy, fragment_steps=4, backend=backend, **given)
+
+
 def test_importing_it_does_not_load_ray_or_torch():
     code = "import hotloop.rollout, sys; sys.exit(bool({'ray', 'torch'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -25,7 +25,8 @@ from hotloop.learn.policies.policy import Policy
 from hotloop.learn.settings import LearnerSettings
 from hotloop.loop.host import usable_cpus
 from hotloop.rollout import FragmentCollector
-from hotloop.rollout.fragments import IN_FLIGHT
+from hotloop.rollout.fragments import IN_FLIGHT, check_resources
+from hotloop.rollout.worker_pool import Resources
 
 BACKENDS = ("serial", "process", "ray")
 
@@ -45,6 +46,12 @@ class ActorSettings(LearnerSettings):
     """Fragments that an iteration learns from; each is of one actor's envs."""
     max_lag: int = 4
     """Fragments whose policy is more updates old than this are dropped."""
+    num_cpus: float = 1.0
+    """Cores that each actor asks of the cluster's scheduler; with ray only."""
+    num_gpus: float = 0.0
+    """Cards, or a share of one, that each actor asks of the scheduler; with ray only."""
+    placement: str = "spread"
+    """Whether actors spread over the nodes or pack on few of them; with ray only."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -54,6 +61,10 @@ class ActorSettings(LearnerSettings):
                 f"{self.backend!r}{did_you_mean(self.backend, BACKENDS)}"
             )
         _ = self.num_actors
+        try:
+            check_resources(self.backend, Resources(self.num_cpus, self.num_gpus, self.placement))
+        except SettingError as error:
+            raise SettingError(f"{self.algorithm}: {error}") from None
 
     @property
     def num_actors(self) -> int:
@@ -106,6 +117,9 @@ class Actors:
             # Here, the generator that actions are drawn from can be put back after an experiment;
             # elsewhere it goes on, as it does from one action to the next.
             policy_effect="stateful" if self.here else "pure",
+            num_cpus=s.num_cpus,
+            num_gpus=s.num_gpus,
+            placement=s.placement,
         )
         self.in_flight = 0 if self.here else IN_FLIGHT * count
         self.dropped = 0  # fragments that were too old
@@ -177,14 +191,14 @@ class AsynchronousLearner(Learner):
         return returns
 
     @abstractmethod
-    def learn(self, fragments: Sequence[Fragment]) -> None:
-        """Learn from fragments."""
+    def learn(self, fragments: Sequence[Fragment]) -> bool:
+        """Learn from fragments; returns whether the parameters have changed."""
 
     def iterate(self) -> int:
-        """Take fragments, learn, publish; returns the env steps that were learned from."""
+        """Take fragments, learn, publish what changed; returns the env steps learned from."""
         fragments = self.actors.take(self.settings.batch_fragments)
-        self.learn(fragments)
-        self.actors.publish()
+        if self.learn(fragments):
+            self.actors.publish()
         self.progress.add(fragments, self.shown_returns)
         return sum(fragment.env_steps for fragment in fragments)
 

@@ -152,18 +152,20 @@ class Apex(AsynchronousLearner):
 
     # --- learning ----------------------------------------------------------------------------
 
-    def learn(self, fragments: Sequence[Fragment]) -> None:
+    def learn(self, fragments: Sequence[Fragment]) -> bool:
         """Put fragments into the replay, and learn as often as the replay ratio asks for."""
         s = self.settings
         for fragment in fragments:
             self.insert(fragment)
             self.counts.owed += s.replay_ratio * fragment.env_steps / s.batch_size
+        before = self.counts.optimizer_steps
         if len(self.replay) < s.learn_after:
             self.counts.owed = 0.0
         while self.counts.owed >= 1:
             self.counts.owed -= 1
             drawn = self.draw()
             self.set_priorities(drawn.number, self.update(drawn))
+        return self.counts.optimizer_steps > before
 
     def _insert(self, fragment: Fragment) -> None:
         """Add the windows of a fragment, with the errors of the values that its actor had."""

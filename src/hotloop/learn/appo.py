@@ -78,9 +78,10 @@ class APPO(AsynchronousLearner):
         """Optimiser steps of an iteration."""
         return self.settings.epochs * self.settings.minibatches
 
-    def learn(self, fragments: Sequence[Fragment]) -> None:
+    def learn(self, fragments: Sequence[Fragment]) -> bool:
         """Update once, with the fragments side by side."""
         self.update(Steps.of(fragments))
+        return True
 
     def _update(self, steps: Steps) -> None:
         """Several passes down PPO's loss, with advantages and targets of V-trace."""

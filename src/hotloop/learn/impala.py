@@ -69,9 +69,10 @@ class IMPALA(AsynchronousLearner):
         """Optimiser steps of an iteration."""
         return 1
 
-    def learn(self, fragments: Sequence[Fragment]) -> None:
+    def learn(self, fragments: Sequence[Fragment]) -> bool:
         """Update once, with the fragments side by side."""
         self.update(Steps.of(fragments))
+        return True
 
     def _update(self, steps: Steps) -> None:
         """One step down −E[A log π(a)] + c₁ E[(V − vs)²] − c₂ E[H]; A and vs are V-trace's.

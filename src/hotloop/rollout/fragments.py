@@ -5,6 +5,8 @@ for a step, and no worker waits for the slowest. Every worker has two requests, 
 while an answer is fetched; more would only increase the lag of the policy.
 """
 
+import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -24,8 +26,9 @@ from hotloop.rollout.process import ProcessWorkerPool
 from hotloop.rollout.serial import SerialWorkerPool
 from hotloop.rollout.steps import Counts, Policy
 from hotloop.rollout.worker import Failure, TakesWeights, Update, WorkerSettings
-from hotloop.rollout.worker_pool import Died, Event, WorkerPool
+from hotloop.rollout.worker_pool import PLACEMENTS, Died, Event, Resources, WorkerPool
 
+_LOG = logging.getLogger("hotloop")
 IN_FLIGHT = 2  # requests of a worker: the one under way, and the next
 
 
@@ -47,7 +50,9 @@ class FragmentCollector:
     `StepCollector`; it is pickled, by value where it is defined in a script. Its version is 0
     until it is updated.
     backend: "process" for this machine, "ray" for a cluster, "serial" for this process, where the
-    workers take turns and the same seed gives the same fragments. num_cpus: of each Ray actor.
+    workers take turns and the same seed gives the same fragments. num_cpus, num_gpus, placement:
+    of each Ray actor: cores and cards that it asks for, and whether actors "spread" over the nodes
+    or "pack" on few of them; with "ray" only.
     seed: `FragmentWorker` says which env gets which. restarts: how many workers may be replaced
     after they died or raised; each loses its own fragments under way only.
     dtypes, to_env, frame_stack, frame_skip: as for `StepCollector`.
@@ -79,6 +84,8 @@ class FragmentCollector:
         to_env: Callable[[Tree], Tree] | None = None,
         policy_effect: Literal["pure", "stateful", "effectful"] = "effectful",
         num_cpus: float = 1.0,
+        num_gpus: float = 0.0,
+        placement: str = "spread",
     ) -> None:
         expect_positive("num_workers", num_workers)
         expect_positive("timeout_s", timeout_s)
@@ -110,7 +117,8 @@ class FragmentCollector:
         self._ready: deque[tuple[int, int, Fragment | Failure]] = deque()
         self._kept: deque[Fragment] = deque()  # taken by a `collect` that then had to raise
         self._closed = False
-        self._workers = _worker_pool(backend, settings, num_cpus)
+        resources = Resources(num_cpus, num_gpus, placement)
+        self._workers = _worker_pool(backend, settings, resources)
         if self._workers.works_unwatched:
             _name_stages(policy_effect)
         self._wait = stage("fragment wait", self._workers.wait, effect="effectful")
@@ -275,6 +283,13 @@ class FragmentCollector:
             )
         self._workers.end(index)
         self.restarts_left -= 1
+        _LOG.warning(
+            "fragment worker %d: %s; its fragments under way are lost, and another takes its place "
+            "(%d more may be replaced)",
+            index,
+            why,
+            self.restarts_left,
+        )
         self._states[index].generation += 1
         del self._down[index]
         self._start(index)
@@ -333,21 +348,43 @@ def _name_stages(policy_effect: Literal["pure", "stateful", "effectful"]) -> Non
         stage(name, effect="effectful")
 
 
-def _worker_pool(backend: str, settings: WorkerSettings, num_cpus: float) -> WorkerPool:
+def _worker_pool(backend: str, settings: WorkerSettings, resources: Resources) -> WorkerPool:
     pickled: bytes = cloudpickle.dumps(settings)
     if backend not in _POOLS:
         raise SettingError(
             f"backend: expected {', '.join(map(repr, _POOLS))}, got {backend!r}"
             f"{did_you_mean(backend, _POOLS)}"
         )
-    return _POOLS[backend](pickled, settings.num_workers, num_cpus)
+    check_resources(backend, resources)
+    return _POOLS[backend](pickled, settings.num_workers, resources)
 
 
-def _process(settings: bytes, num_workers: int, _num_cpus: float) -> WorkerPool:
+def check_resources(backend: str, resources: Resources) -> None:
+    """Refuse resources that a backend does not take, with SettingError."""
+    for name, value, usual in zip(
+        Resources._fields, resources, Resources._field_defaults.values(), strict=True
+    ):
+        if backend != "ray" and value != usual:
+            raise SettingError(
+                f"{name}: expected none with backend {backend!r}, whose workers ask no scheduler, "
+                f"got {value!r}; leave it out, or take backend 'ray'"
+            )
+    if resources.placement not in PLACEMENTS:
+        raise SettingError(
+            f"placement: expected {' or '.join(map(repr, PLACEMENTS))}, got "
+            f"{resources.placement!r}{did_you_mean(resources.placement, PLACEMENTS)}"
+        )
+    for name in ("num_cpus", "num_gpus"):
+        value = getattr(resources, name)
+        if not 0 <= value < math.inf:
+            raise SettingError(f"{name}: expected a number of 0 or more, got {value}")
+
+
+def _process(settings: bytes, num_workers: int, _resources: Resources) -> WorkerPool:
     return ProcessWorkerPool(settings, num_workers)
 
 
-def _ray(settings: bytes, _num_workers: int, num_cpus: float) -> WorkerPool:
+def _ray(settings: bytes, _num_workers: int, resources: Resources) -> WorkerPool:
     try:
         from hotloop.rollout.ray import RayWorkerPool
     except ModuleNotFoundError as error:
@@ -355,14 +392,14 @@ def _ray(settings: bytes, _num_workers: int, num_cpus: float) -> WorkerPool:
             f"backend='ray': needs a package that is not installed ({error.name}); "
             "pip install 'hotloop[ray]'"
         ) from error
-    return RayWorkerPool(settings, num_cpus)
+    return RayWorkerPool(settings, resources)
 
 
-def _serial(settings: bytes, _num_workers: int, _num_cpus: float) -> WorkerPool:
+def _serial(settings: bytes, _num_workers: int, _resources: Resources) -> WorkerPool:
     return SerialWorkerPool(settings)
 
 
-_POOLS: Mapping[str, Callable[[bytes, int, float], WorkerPool]] = {
+_POOLS: Mapping[str, Callable[[bytes, int, Resources], WorkerPool]] = {
     "serial": _serial,
     "process": _process,
     "ray": _ray,

@@ -19,7 +19,7 @@ from hotloop.envs.ray.cluster import start_ray
 from hotloop.loop.control import ArmMessage, SharedControl, process_control
 from hotloop.loop.remote import RemoteControl, RemoteProcess, StageReport
 from hotloop.rollout.worker import Failure, FragmentWorker, Pending, Update
-from hotloop.rollout.worker_pool import MAX_UNREAD, Died, Event, Ready
+from hotloop.rollout.worker_pool import MAX_UNREAD, Died, Event, Ready, Resources
 
 CLOSE_S = 5.0  # an actor that has not closed its envs by then is killed
 REPORT_S = 5.0  # what an actor has not reported by then comes with its next report
@@ -75,19 +75,21 @@ class _Actor:
 class RayWorkerPool:
     """The actors; `FragmentCollector` decides when they are started, asked and ended.
 
-    settings: pickled `WorkerSettings`. num_cpus: what each actor asks of the scheduler.
+    settings: pickled `WorkerSettings`.
     """
 
     works_unwatched = True
     may_lack_a_place = True
 
-    def __init__(self, settings: bytes, num_cpus: float) -> None:
+    def __init__(self, settings: bytes, resources: Resources) -> None:
         if not ray.is_initialized():
             start_ray(None)
         self._settings = ray.put(settings)
         options: dict[str, Any] = {
-            "num_cpus": num_cpus,
-            "scheduling_strategy": "SPREAD",
+            "num_cpus": resources.num_cpus,
+            "num_gpus": resources.num_gpus,
+            # Ray packs unless it is told otherwise.
+            "scheduling_strategy": "SPREAD" if resources.placement == "spread" else "DEFAULT",
             "max_restarts": 0,
             "concurrency_groups": {"control": 1},
         }

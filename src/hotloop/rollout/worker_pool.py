@@ -11,6 +11,17 @@ from hotloop.rollout.worker import Failure, Update
 MAX_UNREAD = 8  # updates that a worker may have before it; of more, only the newest is kept
 
 
+PLACEMENTS = ("spread", "pack")
+
+
+class Resources(NamedTuple):
+    """What a Ray actor asks of the scheduler; placement: over many nodes, or on few."""
+
+    num_cpus: float = 1.0
+    num_gpus: float = 0.0
+    placement: str = "spread"
+
+
 class Ready(NamedTuple):
     """A worker has answered one request."""
 
