@@ -90,6 +90,13 @@ class Infinite(Bandit):
         return float("inf") if self.at == 5 else super().reward(action)
 
 
+class Shuffled(Bandit):
+    """Pays as often as the `Bandit` pays for actions at random, whatever the action is."""
+
+    def reward(self, action: Any) -> float:
+        return float(self.np_random.integers(3) == 0)
+
+
 class Raises(Bandit):
     """Raises in the third episode of the env of the first seed."""
 
@@ -246,6 +253,6 @@ class Numbered(Bandit):
 
 for _made in (
     *(Bandit, Counted, Gated, NotANumber, Infinite, Raises, Pixels, Mixed, Masked, Words),
-    *(OneAction, ManyActions, AnyMove, Switches, TwoStates, Numbered),
+    *(OneAction, ManyActions, AnyMove, Switches, TwoStates, Numbered, Shuffled),
 ):
     gymnasium.register(f"Hotloop{_made.__name__}-v0", _made)
