@@ -25,7 +25,8 @@ from hotloop.learn.policies.policy import Policy
 from hotloop.learn.settings import LearnerSettings
 from hotloop.loop.host import usable_cpus
 from hotloop.rollout import FragmentCollector
-from hotloop.rollout.fragments import IN_FLIGHT, check_resources
+from hotloop.rollout.fragments import IN_FLIGHT
+from hotloop.rollout.pools import check_resources
 from hotloop.rollout.worker_pool import Resources
 
 BACKENDS = ("serial", "process", "ray")

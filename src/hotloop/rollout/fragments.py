@@ -6,7 +6,6 @@ while an answer is fetched; more would only increase the lag of the policy.
 """
 
 import logging
-import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -19,14 +18,13 @@ from numpy.typing import DTypeLike
 
 from hotloop.data.fragment import Fragment
 from hotloop.data.layout import Tree
-from hotloop.errors import SettingError, WorkerError, did_you_mean, expect_positive
+from hotloop.errors import SettingError, WorkerError, expect_positive
 from hotloop.loop import stage
 from hotloop.rollout.env_metadata import AnyVectorEnv
-from hotloop.rollout.process import ProcessWorkerPool
-from hotloop.rollout.serial import SerialWorkerPool
+from hotloop.rollout.pools import worker_pool
 from hotloop.rollout.steps import Counts, Policy
 from hotloop.rollout.worker import Failure, TakesWeights, Update, WorkerSettings
-from hotloop.rollout.worker_pool import PLACEMENTS, Died, Event, Resources, WorkerPool
+from hotloop.rollout.worker_pool import Died, Event, Resources
 
 _LOG = logging.getLogger("hotloop")
 IN_FLIGHT = 2  # requests of a worker: the one under way, and the next
@@ -118,7 +116,7 @@ class FragmentCollector:
         self._kept: deque[Fragment] = deque()  # taken by a `collect` that then had to raise
         self._closed = False
         resources = Resources(num_cpus, num_gpus, placement)
-        self._workers = _worker_pool(backend, settings, resources)
+        self._workers = worker_pool(backend, settings, resources)
         if self._workers.works_unwatched:
             _name_stages(policy_effect)
         self._wait = stage("fragment wait", self._workers.wait, effect="effectful")
@@ -346,61 +344,3 @@ def _name_stages(policy_effect: Literal["pure", "stateful", "effectful"]) -> Non
     stage("act", effect=policy_effect)
     for name in ("env step", "env send", "env wait", "store"):
         stage(name, effect="effectful")
-
-
-def _worker_pool(backend: str, settings: WorkerSettings, resources: Resources) -> WorkerPool:
-    pickled: bytes = cloudpickle.dumps(settings)
-    if backend not in _POOLS:
-        raise SettingError(
-            f"backend: expected {', '.join(map(repr, _POOLS))}, got {backend!r}"
-            f"{did_you_mean(backend, _POOLS)}"
-        )
-    check_resources(backend, resources)
-    return _POOLS[backend](pickled, settings.num_workers, resources)
-
-
-def check_resources(backend: str, resources: Resources) -> None:
-    """Refuse resources that a backend does not take, with SettingError."""
-    for name, value, usual in zip(
-        Resources._fields, resources, Resources._field_defaults.values(), strict=True
-    ):
-        if backend != "ray" and value != usual:
-            raise SettingError(
-                f"{name}: expected none with backend {backend!r}, whose workers ask no scheduler, "
-                f"got {value!r}; leave it out, or take backend 'ray'"
-            )
-    if resources.placement not in PLACEMENTS:
-        raise SettingError(
-            f"placement: expected {' or '.join(map(repr, PLACEMENTS))}, got "
-            f"{resources.placement!r}{did_you_mean(resources.placement, PLACEMENTS)}"
-        )
-    for name in ("num_cpus", "num_gpus"):
-        value = getattr(resources, name)
-        if not 0 <= value < math.inf:
-            raise SettingError(f"{name}: expected a number of 0 or more, got {value}")
-
-
-def _process(settings: bytes, num_workers: int, _resources: Resources) -> WorkerPool:
-    return ProcessWorkerPool(settings, num_workers)
-
-
-def _ray(settings: bytes, _num_workers: int, resources: Resources) -> WorkerPool:
-    try:
-        from hotloop.rollout.ray import RayWorkerPool
-    except ModuleNotFoundError as error:
-        raise SettingError(
-            f"backend='ray': needs a package that is not installed ({error.name}); "
-            "pip install 'hotloop[ray]'"
-        ) from error
-    return RayWorkerPool(settings, resources)
-
-
-def _serial(settings: bytes, _num_workers: int, _resources: Resources) -> WorkerPool:
-    return SerialWorkerPool(settings)
-
-
-_POOLS: Mapping[str, Callable[[bytes, int, Resources], WorkerPool]] = {
-    "serial": _serial,
-    "process": _process,
-    "ray": _ray,
-}

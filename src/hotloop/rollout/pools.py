@@ -1,0 +1,71 @@
+"""The table of worker pools, by the name of a backend, and what their workers ask for."""
+
+import math
+from collections.abc import Callable, Mapping
+
+import cloudpickle
+
+from hotloop.errors import SettingError, did_you_mean
+from hotloop.rollout.process import ProcessWorkerPool
+from hotloop.rollout.serial import SerialWorkerPool
+from hotloop.rollout.worker import WorkerSettings
+from hotloop.rollout.worker_pool import PLACEMENTS, Resources, WorkerPool
+
+
+def worker_pool(backend: str, settings: WorkerSettings, resources: Resources) -> WorkerPool:
+    """Make the pool of a backend. Raises: SettingError."""
+    pickled: bytes = cloudpickle.dumps(settings)
+    if backend not in _POOLS:
+        raise SettingError(
+            f"backend: expected {', '.join(map(repr, _POOLS))}, got {backend!r}"
+            f"{did_you_mean(backend, _POOLS)}"
+        )
+    check_resources(backend, resources)
+    return _POOLS[backend](pickled, settings.num_workers, resources)
+
+
+def check_resources(backend: str, resources: Resources) -> None:
+    """Refuse resources that a backend does not take, with SettingError."""
+    for name, value, usual in zip(
+        Resources._fields, resources, Resources._field_defaults.values(), strict=True
+    ):
+        if backend != "ray" and value != usual:
+            raise SettingError(
+                f"{name}: expected none with backend {backend!r}, whose workers ask no scheduler, "
+                f"got {value!r}; leave it out, or take backend 'ray'"
+            )
+    if resources.placement not in PLACEMENTS:
+        raise SettingError(
+            f"placement: expected {' or '.join(map(repr, PLACEMENTS))}, got "
+            f"{resources.placement!r}{did_you_mean(resources.placement, PLACEMENTS)}"
+        )
+    for name in ("num_cpus", "num_gpus"):
+        value = getattr(resources, name)
+        if not 0 <= value < math.inf:
+            raise SettingError(f"{name}: expected a number of 0 or more, got {value}")
+
+
+def _process(settings: bytes, num_workers: int, _resources: Resources) -> WorkerPool:
+    return ProcessWorkerPool(settings, num_workers)
+
+
+def _ray(settings: bytes, _num_workers: int, resources: Resources) -> WorkerPool:
+    try:
+        from hotloop.rollout.ray import RayWorkerPool
+    except ModuleNotFoundError as error:
+        raise SettingError(
+            f"backend='ray': needs a package that is not installed ({error.name}); "
+            "pip install 'hotloop[ray]'"
+        ) from error
+    return RayWorkerPool(settings, resources)
+
+
+def _serial(settings: bytes, _num_workers: int, _resources: Resources) -> WorkerPool:
+    return SerialWorkerPool(settings)
+
+
+_POOLS: Mapping[str, Callable[[bytes, int, Resources], WorkerPool]] = {
+    "serial": _serial,
+    "process": _process,
+    "ray": _ray,
+}
