@@ -250,8 +250,11 @@ class FragmentCollector:
         self._ask(index)
 
     def _ask(self, index: int) -> None:
-        """Ask a worker for as many fragments as it may have under way."""
-        if self._resting or index in self._down:
+        """Ask a worker for as many fragments as it may have under way.
+
+        Not where one has died for good: what is left is handed out, and then that is said.
+        """
+        if self._resting or index in self._down or (self._down and self.restarts_left < 1):
             return
         state = self._states[index]
         # Of a worker that was replaced, only the wanted ones count that it had made before.
