@@ -104,29 +104,40 @@ def _expect_tree(function: str, tree: NDArray[Any]) -> None:
 
 def _set_priorities(tree: Doubles, index: Ints, priority: Doubles) -> None:
     half = len(tree) // 2
-    for k in range(len(index)):
-        tree[half + index[k]] = priority[k]
-    for k in range(len(index)):
-        node = (half + index[k]) // 2
-        while node >= 1:
-            tree[node] = tree[2 * node] + tree[2 * node + 1]
-            node //= 2
+    nodes = half + index
+    for k in range(len(nodes)):
+        tree[nodes[k]] = priority[k]
+    # Level by level, so that children are whole before their parent is computed. A level that has
+    # no more nodes than items is computed whole, in the order of memory.
+    level = half // 2
+    while level >= 1:
+        if level > len(nodes):
+            for k in range(len(nodes)):
+                node = nodes[k] // 2
+                nodes[k] = node
+                tree[node] = tree[2 * node] + tree[2 * node + 1]
+        else:
+            for node in range(level, 2 * level):
+                tree[node] = tree[2 * node] + tree[2 * node + 1]
+        level //= 2
 
 
 def _draw_by_priority(tree: Doubles, uniform: Doubles, index: Ints) -> None:
     half = len(tree) // 2
-    for k in range(len(uniform)):
-        rest = uniform[k] * tree[1]
-        node = 1
-        while node < half:
-            left = tree[2 * node]
+    rest = uniform * tree[1]
+    index[:] = 1
+    # Level by level: the reads of all items are on their way at once.
+    level = 1
+    while level < half:
+        for k in range(len(index)):
+            node = 2 * index[k]
+            left = tree[node]
             # To the right only where something is: rounding may leave a rest as large as the sum.
-            if rest < left or tree[2 * node + 1] == 0.0:
-                node = 2 * node
-            else:
-                rest -= left
-                node = 2 * node + 1
-        index[k] = node - half
+            right = (rest[k] >= left) & (tree[node + 1] > 0.0)
+            rest[k] -= left if right else 0.0
+            index[k] = node + right
+        level *= 2
+    index -= half
 
 
 # numba has no annotations: as calls after the definitions, the checker still sees the types.
