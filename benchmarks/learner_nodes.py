@@ -14,6 +14,7 @@ Every measurement is a line of the raw results; a run that was broken off goes o
 import argparse
 import gc
 import os
+import sys
 import time
 import warnings
 from pathlib import Path
@@ -63,8 +64,15 @@ def end(cluster: Cluster) -> None:
 
 def learner_of(algorithm: str, nodes: int, env_id: str = ENV, **settings: Any) -> Any:
     kind = learner_type(algorithm)
+    # A batch of all nodes: of one fragment each, updates would outrun the fragments under way, and
+    # more of them would be older than `max_lag`, and dropped, the more nodes there are.
     made = kind.settings_type(
-        env_id=env_id, backend="ray", num_envs=nodes, num_workers=nodes, **settings
+        env_id=env_id,
+        backend="ray",
+        num_envs=nodes,
+        num_workers=nodes,
+        batch_fragments=nodes,
+        **settings,
     )
     return kind(made)  # type: ignore[call-arg]
 
@@ -89,6 +97,7 @@ def scaling(algorithm: str, nodes: int) -> dict[str, Any]:
             "learner_busy": (time.process_time() - used) / seconds,
             "machine_busy": psutil.cpu_percent() / 100,
             "lag_mean": learner.figures()["lag_mean"],
+            "dropped": learner.figures()["fragments_dropped"],
         }
     finally:
         learner.close()
@@ -151,10 +160,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=float("inf"))
     options = parser.parse_args()
+    sys.path.append(str(PEERS))  # the env's module, here as in the actors
     begin = time.monotonic()
     for repeat in range(options.repeats):
         for algorithm in LEARNERS:
-            for nodes in NODES:
+            for nodes in (1, 8, 4, 2):
                 if len(found("scaling", algorithm, nodes)) <= repeat:
                     if time.monotonic() - begin > 60 * options.minutes:
                         break
