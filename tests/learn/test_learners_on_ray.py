@@ -1,4 +1,4 @@
-"""The asynchronous learners with actors on a Ray cluster: what they promise there too."""
+"""The learners with actors on a Ray cluster: what they promise there too."""
 
 import gc
 import os
@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import hotloop
-from hotloop.errors import WorkerError
+from hotloop.errors import SettingError, WorkerError
 from hotloop.learn.apex import Apex, ApexSettings
 from hotloop.learn.appo import APPO, APPOSettings
 from hotloop.learn.impala import IMPALA, IMPALASettings
+from hotloop.learn.ppo import PPO, PPOSettings
 from hotloop.learn.training import train
 from support.learner_envs import env_id
 from support.ray_warnings import RAY_WARNINGS
@@ -132,3 +133,27 @@ def test_actors_ask_for_what_they_are_set_to():
         wait_until(lambda: ray.available_resources().get("CPU") == 1.5, "2 x 0.25 of 2 are taken")
     finally:
         learner.close()
+
+
+@pytest.mark.parametrize("place", ["envs", "server"])
+def test_ppo_takes_a_fragment_of_every_actor(place):
+    settings = {**SMALL, "env_id": env_id("Bandit"), "policy_at": place, "num_cpus": 0.5}
+    learner = PPO(PPOSettings(**settings))
+    try:
+        learner.wait_until_started()
+        for update in range(3):
+            fragments = learner._collect()
+            assert [f.env_ids.tolist() for f in fragments] == [[0, 1], [2, 3]]
+            assert {f.policy_version for f in fragments} == {update}
+            learner.collector.update(learner.policy.weights())
+        assert learner.iterate() == 40
+    finally:
+        learner.close()
+
+
+def test_ppo_refuses_more_actors_than_there_is_room_for():
+    settings = {**SMALL, "env_id": env_id("Bandit"), "policy_at": "server"}
+    with pytest.raises(
+        SettingError, match=r"room for all at once, 3 actors of 1 CPU each.* for 2;"
+    ):
+        PPO(PPOSettings(**settings))

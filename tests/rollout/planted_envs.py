@@ -238,6 +238,17 @@ class Doubled(Scaled):
         self.weight = 2 * weights["w"]
 
 
+class Weighted(Scaled):
+    """Acts as the truth has it, and puts out its weight."""
+
+    def __reduce__(self) -> Any:
+        return Weighted, ()
+
+    def __call__(self, obs: Any) -> Any:
+        action, extras = policy(obs)
+        return action, {**extras, "weight": np.full(len(obs), self.weight)}
+
+
 def check_weights_behind_a_policy(collector: Any) -> None:
     """Weights of one policy, another policy, and its weights: all sent before a worker looks."""
     collector.collect()

@@ -21,10 +21,12 @@ from hotloop.loop.arm import DELAY, FREE, REAL, RECORD, Arm
 from hotloop.loop.conduct import Request, drive
 from hotloop.loop.control import process_control
 from hotloop.rollout import FragmentCollector
+from hotloop.rollout.inference import InferenceSettings
 from hotloop.rollout.worker_pool import MAX_UNREAD
 from rollout.planted_envs import (
     Counting,
     Scaled,
+    Weighted,
     check_truth,
     check_weights_behind_a_policy,
     faulty,
@@ -270,6 +272,7 @@ NODES = textwrap.dedent(
     from functools import partial
     from ray.cluster_utils import Cluster
     from hotloop.rollout import FragmentCollector
+from hotloop.rollout.inference import InferenceSettings
     from rollout.planted_envs import planted_vec, policy
 
     cluster = Cluster(initialize_head=True, head_node_args=dict(num_cpus=0))
@@ -333,3 +336,24 @@ def test_ppo_on_ray_learns_the_same_bits():
     np.testing.assert_array_equal(parameters_after(backend="ray", num_workers=1), expected)
     halves = parameters_after(backend="ray", num_workers=1, double_buffer=True)
     assert np.isfinite(halves).all()
+
+
+# --- an inference server in an actor -------------------------------------------------------------
+
+
+def test_a_server_acts_for_the_actors_and_is_replaced_when_it_dies(caplog):
+    with FragmentCollector(MAKE, Weighted(), **SETTINGS, server=InferenceSettings()) as served:
+        fragments = served.collect(4)
+        served.update({"w": 2.0})
+        while fragments[-1].policy_version < 1:
+            fragments += served.collect()
+        assert (fragments[-1].extras["weight"] == 2).all()
+        assert served.server_figures()["server_batch_rows"] >= 2
+        ray.kill(served._workers._server._home._actor)
+        while "inference server: it died" not in caplog.text:
+            fragments += served.collect()
+        fragments += served.collect(6)
+        assert (fragments[-1].extras["weight"] == 2).all()
+        assert served.restarts_left == 3
+        check_truth(fragments)
+    wait_until(lambda: not any("_Server" in a["ActorClassName"] for a in actors()), "it has ended")

@@ -15,19 +15,16 @@ import torch
 from numpy.typing import DTypeLike
 
 from hotloop.data.fragment import Fragment
-from hotloop.envs.ids import make_env
 from hotloop.envs.make import make_vec
 from hotloop.envs.vector import VectorEnv
-from hotloop.errors import SettingError, did_you_mean
-from hotloop.learn.learner import Learner, policy_for
+from hotloop.errors import SettingError, WorkerError, did_you_mean
+from hotloop.learn.learner import Learner, policy_for, spaces_of
+from hotloop.learn.places import placed
 from hotloop.learn.policies.actor import Actor
 from hotloop.learn.policies.policy import Policy
-from hotloop.learn.settings import LearnerSettings
-from hotloop.loop.host import usable_cpus
+from hotloop.learn.settings import ENVS, HEAD, SERVER, LearnerSettings
 from hotloop.rollout import FragmentCollector
 from hotloop.rollout.fragments import IN_FLIGHT
-from hotloop.rollout.pools import check_resources
-from hotloop.rollout.worker_pool import Resources
 
 BACKENDS = ("serial", "process", "ray")
 
@@ -41,49 +38,60 @@ class ActorSettings(LearnerSettings):
 
     backend: str = "process"
     """Where actors act: processes of this machine, ray, or serial: here, with the same bits."""
-    restarts: int = 3
-    """How many actors that died may be replaced; what an actor raises is raised here."""
+    policy_at: str = ENVS
+    """Where the policy acts: envs (a copy beside the envs of each actor), head (this process),
+    server (one inference server for all actors), or auto, which measures."""
     batch_fragments: int = 1
     """Fragments that an iteration learns from; each is of one actor's envs."""
     max_lag: int = 4
     """Fragments whose policy is more updates old than this are dropped."""
-    num_cpus: float = 1.0
-    """Cores that each actor asks of the cluster's scheduler; with ray only."""
-    num_gpus: float = 0.0
-    """Cards, or a share of one, that each actor asks of the scheduler; with ray only."""
-    placement: str = "spread"
-    """Whether actors spread over the nodes or pack on few of them; with ray only."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.backend not in BACKENDS:
             raise SettingError(
                 f"{self.algorithm}: backend: expected {', '.join(map(repr, BACKENDS))}, got "
                 f"{self.backend!r}{did_you_mean(self.backend, BACKENDS)}"
             )
-        _ = self.num_actors
-        try:
-            check_resources(self.backend, Resources(self.num_cpus, self.num_gpus, self.placement))
-        except SettingError as error:
-            raise SettingError(f"{self.algorithm}: {error}") from None
+        super().__post_init__()
 
-    @property
-    def num_actors(self) -> int:
-        """Actors, each with equally many envs; one for each core if `num_workers` is None.
 
-        Raises: SettingError for more than envs, and for envs that cannot be shared out evenly.
-        """
-        if self.backend == "serial":
-            return 1
-        if self.num_workers is None:
-            most = min(len(usable_cpus()), self.num_envs)
-            return next(n for n in range(most, 0, -1) if self.num_envs % n == 0)
-        if self.num_envs % self.num_workers:
-            raise SettingError(
-                f"{self.algorithm}: num_workers: expected a divisor of num_envs, "
-                f"{self.num_envs}, as every actor has equally many, got {self.num_workers}"
-            )
-        return self.num_workers
+def collector_of(
+    settings: LearnerSettings,
+    policy: Policy,
+    actor: Actor,
+    dtypes: Mapping[str, DTypeLike],
+    seed: int,
+    *,
+    work_ahead: bool = True,
+) -> FragmentCollector:
+    """Make what collects fragments where the policy is to act.
+
+    At the head there is one worker in this process, whose envs the backend steps.
+    actor: what acts for `policy`. Raises: as `FragmentCollector`.
+    """
+    s, count = settings, settings.num_actors
+    at_head = s.policy_at == HEAD
+    envs = partial(_envs, s.backend, s.num_workers) if at_head else partial(_envs, "serial", None)
+    return FragmentCollector(
+        partial(envs, s.env_id, s.num_envs // count),
+        actor,
+        fragment_steps=s.fragment_steps,
+        num_workers=count,
+        backend="serial" if at_head else s.backend,
+        seed=seed,
+        restarts=s.restarts,
+        work_ahead=work_ahead,
+        double_buffer=False,
+        dtypes=dtypes,
+        to_env=None if policy.draws_for_env else policy.for_env,
+        # Here, the generator that actions are drawn from can be put back after an experiment;
+        # elsewhere it goes on, as it does from one action to the next.
+        policy_effect="stateful" if s.backend == "serial" else "pure",
+        num_cpus=s.num_cpus,
+        num_gpus=s.num_gpus,
+        placement=s.placement,
+        server=s.inference_settings() if s.policy_at == SERVER else None,
+    )
 
 
 class Actors:
@@ -101,28 +109,11 @@ class Actors:
         dtypes: Mapping[str, DTypeLike],
         seed: int,
     ) -> None:
-        s, count = settings, settings.num_actors
-        self._policy, self._max_lag = policy, s.max_lag
-        self.here = s.backend == "serial"
-        self.collector = FragmentCollector(
-            partial(_envs, s.env_id, s.num_envs // count),
-            actor,
-            fragment_steps=s.fragment_steps,
-            num_workers=count,
-            backend=s.backend,
-            seed=seed,
-            restarts=s.restarts,
-            double_buffer=False,
-            dtypes=dtypes,
-            to_env=None if policy.draws_for_env else policy.for_env,
-            # Here, the generator that actions are drawn from can be put back after an experiment;
-            # elsewhere it goes on, as it does from one action to the next.
-            policy_effect="stateful" if self.here else "pure",
-            num_cpus=s.num_cpus,
-            num_gpus=s.num_gpus,
-            placement=s.placement,
-        )
-        self.in_flight = 0 if self.here else IN_FLIGHT * count
+        self._policy, self._max_lag = policy, settings.max_lag
+        self.here = settings.backend == "serial"
+        self.collector = collector_of(settings, policy, actor, dtypes, seed)
+        waits = self.here or settings.policy_at == HEAD
+        self.in_flight = 0 if waits else IN_FLIGHT * settings.num_actors
         self.dropped = 0  # fragments that were too old
         self.lags: list[int] = []  # of the fragments of the last batch, in updates
         self._taken: list[Fragment] = []  # for a batch that is not complete, as an actor raised
@@ -140,7 +131,15 @@ class Actors:
         return fragments
 
     def _lag(self, fragment: Fragment) -> int:
-        return self.collector.policy_version - fragment.policy_version
+        """Updates since the policy that acted. Raises: WorkerError for one that never was."""
+        newest = self.collector.policy_version
+        if fragment.policy_version > newest:
+            raise WorkerError(
+                f"fragment of envs {fragment.env_ids.min()} to {fragment.env_ids.max()}: expected "
+                f"a policy of version {newest} or older, got version {fragment.policy_version}, "
+                "which was never sent; look for actors or a server of another training"
+            )
+        return newest - fragment.policy_version
 
     def publish(self) -> None:
         """Send the parameters of now to all actors, for the fragments that they begin next."""
@@ -154,6 +153,7 @@ class Actors:
             "lag_max": float(max(self.lags, default=0)),
             "queue_depth": float(self.collector.waiting),
             "fragments_dropped": float(self.dropped),
+            **self.collector.server_figures(),
         }
 
 
@@ -171,10 +171,9 @@ class AsynchronousLearner(Learner):
     synchronous = False
 
     def __init__(self, settings: ActorSettings) -> None:
+        settings = placed(type(self), settings)
         torch.set_num_threads(settings.torch_threads)
-        env = make_env(settings.env_id)
-        self.observation_space, self.action_space = env.observation_space, env.action_space
-        env.close()
+        self.observation_space, self.action_space = spaces_of(settings.env_id)
         policy = policy_for(settings, self.observation_space, self.action_space)
         super().__init__(settings, policy)
         self.actors = self._made_actors(settings.seed)
@@ -242,5 +241,7 @@ class AsynchronousLearner(Learner):
         self.actors.collector.close()
 
 
-def _envs(env_id: str, num_envs: int) -> VectorEnv:
-    return make_vec(env_id, num_envs, backend="serial", autoreset_mode="same_step")
+def _envs(backend: str, num_workers: int | None, env_id: str, num_envs: int) -> VectorEnv:
+    return make_vec(
+        env_id, num_envs, backend=backend, num_workers=num_workers, autoreset_mode="same_step"
+    )

@@ -21,8 +21,8 @@ from hotloop.errors import CheckpointError, SettingError, ShapeError
 from hotloop.learn.actors import ActorSettings, AsynchronousLearner
 from hotloop.learn.learner import Array, loops_of, next_values, policy_for
 from hotloop.learn.policies.actor import Actor
-from hotloop.learn.policies.actor_critic import to_tensors
 from hotloop.learn.policies.explorer import action_values, epsilons, single_choice
+from hotloop.learn.policies.tensors import to_tensors
 from hotloop.loop import stage
 from hotloop.ops import n_step_windows
 from hotloop.rollout.replay import Drawn, PrioritisedReplay, Transitions

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 
 from hotloop.data.fragment import Fragment
-from hotloop.data.layout import tree_map
 from hotloop.errors import SettingError
 from hotloop.learn.actors import ActorSettings, AsynchronousLearner
-from hotloop.learn.correction import Steps, compile_kernel, corrected
+from hotloop.learn.correction import compile_kernel, corrected
 from hotloop.learn.learner import Array, loops_of, rows
 from hotloop.learn.losses import Batch, Figures, clipped_loss
-from hotloop.learn.policies.actor_critic import to_tensors
+from hotloop.learn.policies.tensors import to_tensors
+from hotloop.learn.steps import Steps
 from hotloop.loop import stage
 from hotloop.ops import normalise_advantages
 
@@ -88,15 +88,14 @@ class APPO(AsynchronousLearner):
         s, left = self.settings, self.left()
         self.optimizer.param_groups[0]["lr"] = s.learning_rate * left
         value, advantage, target = self._targets(steps)
-        obs = tree_map(lambda x: x[:-1], steps.obs)
         arrays = (
             steps.action,
-            steps.log_prob,
+            steps.extras["log_prob"],
             normalise_advantages(advantage, steps.valid),
             self.value_targets(target, steps.valid),
         )
         batch = Batch(
-            self.policy.tensors(rows(obs, steps.valid)),
+            self.policy.tensors(rows(steps.obs, steps.valid)),
             *to_tensors(rows(arrays, steps.valid), self.policy.flat.device),
         )
         for _ in range(s.epochs):
@@ -107,18 +106,18 @@ class APPO(AsynchronousLearner):
         self._update_figures = Figures(
             terms, self.policy.distribution, value[valid], target[valid], s.clip * left
         )
-        self.observe(obs, valid)
+        self.observe(steps.obs, valid)
 
     def _targets(self, steps: Steps) -> tuple[Array, Array, Array]:
         """Return values, advantages and what the critic is to learn, (T, B) each."""
         length, width = steps.reward.shape
-        outputs, critic = self.policy.outputs(rows(steps.obs))
+        outputs, critic = self.policy.outputs(rows(steps.all_obs))
         value = self.values(critic).reshape(length + 1, width)
         with torch.no_grad():
             log_prob = self.policy.distribution.log_prob(
                 *to_tensors((outputs[: length * width], rows(steps.action)), torch.device("cpu"))
             )
-        rho = np.exp(log_prob.numpy().reshape(length, width) - steps.log_prob)
+        rho = np.exp(log_prob.numpy().reshape(length, width) - steps.extras["log_prob"])
         trace = corrected(self.settings, steps, value, rho, self.value_of)
         # The loss has a ratio of its own: that of V-trace's advantage, min(1, ρ), is taken out.
         limited = np.minimum(rho, 1)

@@ -11,12 +11,12 @@ from typing import ClassVar
 import torch
 
 from hotloop.data.fragment import Fragment
-from hotloop.data.layout import tree_map
 from hotloop.learn.actors import ActorSettings, AsynchronousLearner
-from hotloop.learn.correction import Steps, compile_kernel, corrected
+from hotloop.learn.correction import compile_kernel, corrected
 from hotloop.learn.learner import loops_of, rows
 from hotloop.learn.losses import Figures, Terms
-from hotloop.learn.policies.actor_critic import to_tensors
+from hotloop.learn.policies.tensors import to_tensors
+from hotloop.learn.steps import Steps
 from hotloop.loop import stage
 
 
@@ -84,10 +84,10 @@ class IMPALA(AsynchronousLearner):
         length, width = steps.reward.shape
         count, device = length * width, self.policy.flat.device
         # One pass for the observations acted on and the last ones, which only bootstrap.
-        obs = self.policy.tensors(rows(steps.obs))
+        obs = self.policy.tensors(rows(steps.all_obs))
         outputs, critic = self.policy(obs)
         outputs = outputs[:count]
-        action, behaviour = to_tensors((rows(steps.action), rows(steps.log_prob)), device)
+        action, behaviour = to_tensors((rows(steps.action), rows(steps.extras["log_prob"])), device)
         log_prob = distribution.log_prob(outputs, action)
         log_ratio = log_prob - behaviour
 
@@ -105,7 +105,7 @@ class IMPALA(AsynchronousLearner):
             entropy = distribution.entropy(outputs).mean()
             loss = loss - s.entropy_weight * entropy
         self.descend(loss, {"obs": obs, "action": action, "advantage": advantage, "target": target})
-        self.observe(tree_map(lambda x: x[:-1], steps.obs), steps.valid)
+        self.observe(steps.obs, steps.valid)
         terms = Terms(gain, error, entropy, log_ratio, outputs)
         valid = steps.valid
         self._update_figures = Figures(terms, distribution, value[:-1][valid], trace.target[valid])

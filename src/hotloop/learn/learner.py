@@ -16,6 +16,7 @@ from torch import Tensor
 
 from hotloop.data.fragment import Fragment
 from hotloop.data.layout import Tree, leaves, tree_map
+from hotloop.envs.ids import make_env
 from hotloop.errors import CheckpointError, HotloopError
 from hotloop.learn.policies.policy import Policy, make_policy
 from hotloop.learn.settings import LearnerSettings
@@ -74,7 +75,7 @@ class Learner(ABC):
     """
 
     settings_type: ClassVar[type[LearnerSettings]]
-    synchronous: ClassVar[bool]
+    synchronous: bool
     """Whether the same settings give the same bits, also after a resume from a checkpoint."""
     free_parts: ClassVar[tuple[str, ...]] = ()
     """Parts of the saved state that a learner checks itself, as their size may differ."""
@@ -281,6 +282,13 @@ def loops_of(kind: Callable[[Any], Learner], settings_type: type[LearnerSettings
             settings_of(settings_type, {**settings, "env_id": env_id})
         ).loop()
     )
+
+
+def spaces_of(env_id: str) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]]:
+    """Return the spaces of an env's observations and actions. Raises: what making it raises."""
+    env = make_env(env_id)
+    env.close()
+    return env.observation_space, env.action_space
 
 
 def policy_for(

@@ -2,9 +2,9 @@
 
 Settings, the learner and its iteration. The stages of an iteration are act, env step and store,
 which are the collector's (`hotloop.rollout`), advantages and update. What other learners share
-stands elsewhere: the mathematics in `hotloop.ops`, policies in `policies`, settings, the
-optimiser's step and what is saved in `settings.py` and `learner.py`, training until the policy is
-good enough in `training.py`.
+stands elsewhere: the mathematics in `hotloop.ops`, policies in `policies`, workers with policies
+of their own in `actors.py`, settings, the optimiser's step and what is saved in `settings.py` and
+`learner.py`, training until the policy is good enough in `training.py`.
 """
 
 import logging
@@ -20,13 +20,23 @@ from numpy.typing import NDArray
 from hotloop.data.fragment import Fragment
 from hotloop.envs.make import make_vec
 from hotloop.errors import SettingError
-from hotloop.learn.learner import Learner, loops_of, next_values, policy_for, rows
+from hotloop.learn.actors import collector_of
+from hotloop.learn.learner import (
+    Learner,
+    loops_of,
+    next_values,
+    policy_for,
+    rows,
+    spaces_of,
+)
 from hotloop.learn.losses import Batch, Figures, clipped_loss
-from hotloop.learn.policies.actor_critic import to_tensors
-from hotloop.learn.settings import LearnerSettings
+from hotloop.learn.places import placed
+from hotloop.learn.policies.tensors import to_tensors
+from hotloop.learn.settings import HEAD, SERVER, LearnerSettings
+from hotloop.learn.steps import Steps
 from hotloop.loop import stage
 from hotloop.ops import gae, normalise_advantages
-from hotloop.rollout import StepCollector
+from hotloop.rollout import FragmentCollector, StepCollector
 from hotloop.rollout.env_metadata import autoreset_mode, in_process
 
 Array = NDArray[Any]
@@ -45,7 +55,7 @@ class PPOSettings(LearnerSettings):
     algorithm: ClassVar[str] = "ppo"
 
     double_buffer: bool = False
-    """Step one half of the envs while the policy acts for the other; not with serial."""
+    """Step one half of the envs while the policy, at the head, acts for the other; not serial."""
     epochs: int = 6
     """Passes of an update over its batch."""
     minibatches: int = 1
@@ -66,8 +76,10 @@ class PPOSettings(LearnerSettings):
                 f"ppo: minibatches: expected a divisor of the batch's {self.batch_steps} steps "
                 f"(num_envs x fragment_steps), got {self.minibatches}"
             )
-        if self.backend == "serial":
-            self._expect_unset("double_buffer", False)
+        if self.backend == "serial" or self.policy_at != HEAD:
+            where = f"backend {self.backend!r} and policy_at {self.policy_at!r}"
+            instead = "let the policy act at the head, for envs of workers"
+            self._expect_unset("double_buffer", False, where, instead)
         if self.double_buffer and self.num_envs % 2:
             raise SettingError(
                 f"ppo: num_envs: expected an even number with double_buffer, which steps them in "
@@ -77,6 +89,10 @@ class PPOSettings(LearnerSettings):
 
 class PPO(Learner):
     """The learner. `iterate` is the loop's body; the methods before it are its stages, in order.
+
+    At the head, one collector steps all envs; elsewhere every worker makes a fragment of its own
+    envs with the newest policy, and they are learned from side by side. What an inference server
+    computes depends on which requests meet there, in the last bits.
 
     envs: what to learn on, num_envs envs that reset themselves, such as a simulation's; None for
     envs of settings.env_id on settings.backend.
@@ -90,22 +106,33 @@ class PPO(Learner):
     synchronous = True
 
     def __init__(self, settings: PPOSettings, envs: VectorEnv | None = None) -> None:
+        settings = settings if envs is not None else placed(PPO, settings)
         torch.set_num_threads(settings.torch_threads)
-        self.envs: Any = _made(settings) if envs is None else envs
+        self.synchronous = settings.policy_at != SERVER
         with ExitStack() as on_error:
-            if envs is None:
-                on_error.callback(self.envs.close)
-            _check_envs(self.envs, settings)
-            spaces = self.envs.single_observation_space, self.envs.single_action_space
-            super().__init__(settings, policy_for(settings, *spaces))
-            self.collector = self._collector()
+            if settings.policy_at == HEAD:
+                self.envs: Any = _made(settings) if envs is None else envs
+                if envs is None:
+                    on_error.callback(self.envs.close)
+                _check_envs(self.envs, settings)
+                spaces = self.envs.single_observation_space, self.envs.single_action_space
+                super().__init__(settings, policy_for(settings, *spaces))
+                self.collector: StepCollector | FragmentCollector = self._at_head()
+            elif envs is None:
+                super().__init__(settings, policy_for(settings, *spaces_of(settings.env_id)))
+                self.collector = self._elsewhere(settings.seed)
+            else:
+                raise SettingError(
+                    "ppo: policy_at: expected 'head' with envs that are given, got "
+                    f"{settings.policy_at!r}; name the envs by env_id, or leave policy_at out"
+                )
             on_error.pop_all()
         self.advantages = stage("advantages", self._advantages, effect="pure")
         self.update = stage("update", self._update, effect="stateful")
         # Compiles the kernel now, not in the first iteration.
         gae(*np.zeros((3, 1, 1), np.float32), *np.zeros((2, 1, 1), np.bool_), gamma=1, lambda_=1)
 
-    def _collector(self) -> StepCollector:
+    def _at_head(self) -> StepCollector:
         """Make the collector: the unclipped action is stored, rewards in single precision."""
         s = self.settings
         double_buffer = s.double_buffer and not in_process(self.envs)
@@ -121,9 +148,22 @@ class PPO(Learner):
             to_env=None if self.policy.draws_for_env else self.policy.for_env,
         )
 
-    def _advantages(self, fragment: Fragment) -> tuple[Array, Array]:
+    def _elsewhere(self, seed: int) -> FragmentCollector:
+        """Make the collector of workers that act by themselves, or with an inference server."""
+        actor = self.policy.actor(seed)
+        dtypes = self.stored_dtypes()
+        return collector_of(self.settings, self.policy, actor, dtypes, seed, work_ahead=False)
+
+    def _collect(self) -> list[Fragment]:
+        """Collect a fragment of all envs, or one of each worker, in the order of the envs."""
+        if isinstance(self.collector, FragmentCollector):
+            fragments = self.collector.collect(self.settings.num_actors)
+            return sorted(fragments, key=lambda fragment: int(fragment.env_ids[0]))
+        return [self.collector.collect()]
+
+    def _advantages(self, steps: Fragment | Steps) -> tuple[Array, Array]:
         """Return advantages and returns, (T, B) each."""
-        f = fragment
+        f = steps
         value = self.values(f.extras["value"])
         return gae(
             f.reward,
@@ -136,24 +176,24 @@ class PPO(Learner):
             valid_t=None if f.valid.all() else f.valid,
         )
 
-    def _update(self, fragment: Fragment, advantage: Array, return_: Array) -> None:
-        """Pass over the fragment several times."""
+    def _update(self, steps: Fragment | Steps, advantage: Array, return_: Array) -> None:
+        """Pass over the steps several times."""
         s, left = self.settings, self.left()
         self.optimizer.param_groups[0]["lr"] = s.learning_rate * left
-        batch = self._batch(fragment, advantage, return_)
+        batch = self._batch(steps, advantage, return_)
         for _ in range(s.epochs):
             for part in batch.parts(s.minibatches, self.rng):
                 loss, terms = clipped_loss(self.policy, part, s, s.clip * left)
                 self.descend(loss, part._asdict())
-        value, valid = self.values(fragment.extras["value"]), fragment.valid
+        value, valid = self.values(steps.extras["value"]), steps.valid
         self._update_figures = Figures(
             terms, self.policy.distribution, value[valid], return_[valid], s.clip * left
         )
-        self.observe(fragment.obs, valid)
+        self.observe(steps.obs, valid)
 
-    def _batch(self, fragment: Fragment, advantage: Array, return_: Array) -> Batch:
-        """Return what the loss takes of all transitions of a fragment."""
-        f = fragment
+    def _batch(self, steps: Fragment | Steps, advantage: Array, return_: Array) -> Batch:
+        """Return what the loss takes of all transitions."""
+        f = steps
         targets = self.value_targets(return_, f.valid)
         parts = (f.obs, f.action, f.extras["log_prob"], advantage, targets)
         obs, action, log_prob, advantage, target = rows(parts, f.valid)
@@ -163,12 +203,15 @@ class PPO(Learner):
         return Batch(self.policy.tensors(obs), *to_tensors(arrays, self.policy.flat.device))
 
     def iterate(self) -> int:
-        """Collect a fragment and update the policy on it; returns the env steps."""
-        fragment = self.collector.collect()
-        advantage, return_ = self.advantages(fragment)
-        self.update(fragment, advantage, return_)
-        self.progress.add([fragment])
-        return fragment.env_steps
+        """Collect fragments and update the policy on them; returns the env steps."""
+        fragments = self._collect()
+        steps = fragments[0] if len(fragments) == 1 else Steps.of(fragments)
+        advantage, return_ = self.advantages(steps)
+        self.update(steps, advantage, return_)
+        if isinstance(self.collector, FragmentCollector):
+            self.collector.update(self.policy.weights())
+        self.progress.add(fragments)
+        return sum(fragment.env_steps for fragment in fragments)
 
     @property
     def batches(self) -> int:
@@ -178,15 +221,38 @@ class PPO(Learner):
     @property
     def state(self) -> list[object]:
         """What an iteration changes, as its `Loop` declares it."""
+        if isinstance(self.collector, FragmentCollector):
+            return super().state
         return [*super().state, *self.collector.state]
 
+    def figures(self) -> dict[str, float]:
+        """Those of the last update, and of an inference server."""
+        if isinstance(self.collector, FragmentCollector):
+            return super().figures() | self.collector.server_figures()
+        return super().figures()
+
     def restart_envs(self) -> None:
-        """Begin new episodes in all envs, with seeds that follow from settings and env steps."""
-        self.collector.reset(self.next_seed())
+        """Begin new episodes in all envs, with seeds that follow from settings and env steps.
+
+        Workers are started anew.
+        """
+        if isinstance(self.collector, FragmentCollector):
+            self.collector.close()
+            self.collector = self._elsewhere(self.next_seed())
+        else:
+            self.collector.reset(self.next_seed())
+
+    def wait_until_started(self) -> None:
+        """Wait until all workers have made their first fragments."""
+        if isinstance(self.collector, FragmentCollector):
+            self.collector.wait_until_started()
 
     def close(self) -> None:
-        """Close the envs. Idempotent."""
-        self.envs.close()
+        """Close the envs, and end workers. Idempotent."""
+        if isinstance(self.collector, FragmentCollector):
+            self.collector.close()
+        else:
+            self.envs.close()
 
 
 PPO_LOOPS = loops_of(PPO, PPOSettings)

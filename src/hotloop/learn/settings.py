@@ -1,10 +1,14 @@
 """The settings that all learners share, and the limits of every setting of a learner."""
 
 import math
-from dataclasses import dataclass, fields
-from typing import ClassVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self
 
-from hotloop.errors import SettingError, expect_whole
+from hotloop.errors import SettingError, did_you_mean, expect_whole
+from hotloop.loop.host import usable_cpus
+from hotloop.rollout.inference import InferenceSettings
+from hotloop.rollout.pools import check_resources
+from hotloop.rollout.worker_pool import Resources
 
 # Limits of the real numbers among the settings: least, most, and whether the least is allowed.
 _LIMITS: dict[str, tuple[float, float, bool]] = {
@@ -25,6 +29,12 @@ _LIMITS: dict[str, tuple[float, float, bool]] = {
     "importance_exponent": (0, 1, True),
 }
 _MAY_BE_INFINITE = ("clip", "clip_rho", "clip_pg_rho", "max_grad_norm")  # which is no limit
+HEAD, ENVS, SERVER, AUTO = "head", "envs", "server", "auto"
+PLACES = (HEAD, ENVS, SERVER)
+"""Where a policy may act, the place with the fewest processes first."""
+# Settings that act with an inference server only, and with workers that policies act beside.
+_OF_SERVERS = ("server_batch", "server_deadline_s", "server_device")
+_OF_WORKERS = ("restarts", *Resources._fields)
 _FROM_ZERO = ("seed", "max_lag", "restarts", "hidden_layers")  # counts that may be 0
 
 
@@ -50,6 +60,23 @@ class LearnerSettings:
     """Where the envs are stepped: serial (this process), process or ray."""
     num_workers: int | None = None
     """Worker processes or Ray actors; not with serial. None takes what suits the machine."""
+    policy_at: str = HEAD
+    """Where the policy acts: head (this process), envs (a copy beside the envs of each worker),
+    server (one inference server for all workers), or auto, which measures."""
+    server_batch: int | None = None
+    """Observations of a batch that an inference server answers at once; None: no limit."""
+    server_deadline_s: float = 0.001
+    """For so long, in seconds, a request to an inference server waits for others."""
+    server_device: str = "cpu"
+    """Where an inference server computes: cpu, or a device of torch such as cuda."""
+    restarts: int = 3
+    """How many workers that died may be replaced; what an env raises is raised here."""
+    num_cpus: float = 1.0
+    """Cores that each worker, and an inference server, asks of Ray's scheduler."""
+    num_gpus: float = 0.0
+    """Cards, or a share of one, that each worker asks for, or in their place the server."""
+    placement: str = "spread"
+    """Whether Ray's workers spread over the nodes or pack on few of them."""
     fragment_steps: int = 32
     """Steps of every env between two updates (T)."""
     network: str = "auto"
@@ -71,7 +98,7 @@ class LearnerSettings:
     max_grad_norm: float = 0.5
     """Longer gradients are shortened to this Euclidean norm."""
     torch_threads: int = 1
-    """Threads of torch in this process; small networks are fastest on one."""
+    """Threads of torch here and in an inference server; small networks are fastest on one."""
     device: str = "cpu"
     """Where the policy learns: cpu, or a device of torch such as cuda."""
     evaluate_every: int = 2048
@@ -94,18 +121,88 @@ class LearnerSettings:
                 f"{self.target_return}"
             )
         expect_whole(f"{self.algorithm}: num_workers", self.num_workers, 1)
-        if self.backend == "serial":
-            self._expect_unset("num_workers", None)
+        self._check_place()
 
-    def _expect_unset(self, name: str, unset: object) -> None:
-        """Refuse a setting that needs workers where there are none."""
+    def _check_place(self) -> None:
+        """Refuse settings of workers and servers where there are none of them."""
+        if self.policy_at not in (*PLACES, AUTO):
+            raise SettingError(
+                f"{self.algorithm}: policy_at: expected {', '.join(map(repr, (*PLACES, AUTO)))}, "
+                f"got {self.policy_at!r}{did_you_mean(self.policy_at, (*PLACES, AUTO))}"
+            )
+        usual = self._usual()
+        if self.backend == "serial":
+            where = "backend 'serial', which does everything in this process"
+            for name in ("num_workers", "policy_at"):
+                self._expect_unset(name, usual[name], where, "choose another backend: 'process'")
+        elif self.backend == "auto" and self.policy_at != HEAD:
+            raise SettingError(
+                f"{self.algorithm}: policy_at: expected 'head' with backend 'auto', got "
+                f"{self.policy_at!r}; choose the backend as well, such as 'process'"
+            )
+        if self.policy_at not in (SERVER, AUTO):
+            where = f"policy_at {self.policy_at!r}, which needs no inference server"
+            for name in _OF_SERVERS:
+                self._expect_unset(name, usual[name], where, "choose policy_at 'server'")
+        if self.policy_at == HEAD:
+            where = "policy_at 'head', where the engine of the envs sees to its workers"
+            for name in _OF_WORKERS:
+                self._expect_unset(name, usual[name], where, "choose policy_at 'envs'")
+        try:
+            self.inference_settings()
+            check_resources(self.backend, Resources(self.num_cpus, self.num_gpus, self.placement))
+        except SettingError as error:
+            raise SettingError(f"{self.algorithm}: {error}") from None
+        if self.policy_at != HEAD:
+            _ = self.num_actors
+
+    def at(self, place: str) -> Self:
+        """Settings for a policy at another place, without those that would not act there."""
+        idle = [*(() if place == SERVER else _OF_SERVERS), *(_OF_WORKERS if place == HEAD else ())]
+        usual = self._usual()
+        return replace(self, policy_at=place, **{name: usual[name] for name in idle})
+
+    @classmethod
+    def _usual(cls) -> dict[str, Any]:
+        """The defaults, by name."""
+        return {field.name: field.default for field in fields(cls)}
+
+    def _expect_unset(self, name: str, unset: object, where: str, instead: str) -> None:
+        """Refuse a setting that would not act."""
         value = getattr(self, name)
         if value != unset:
             raise SettingError(
-                f"{self.algorithm}: {name}: expected none with backend 'serial', which steps all "
-                f"envs in this process, got {value}; leave it out, or choose another backend, such "
-                "as 'process'"
+                f"{self.algorithm}: {name}: expected none with {where}, got {value!r}; leave it "
+                f"out, or {instead}"
             )
+
+    @property
+    def num_actors(self) -> int:
+        """Workers with a policy of their own, or one; each has equally many envs.
+
+        One for each core if `num_workers` is None.
+        Raises: SettingError for more than envs, and for envs that cannot be shared out evenly.
+        """
+        if self.backend == "serial" or self.policy_at == HEAD:
+            return 1
+        if self.num_workers is None:
+            most = min(len(usable_cpus()), self.num_envs)
+            return next(n for n in range(most, 0, -1) if self.num_envs % n == 0)
+        if self.num_envs % self.num_workers:
+            raise SettingError(
+                f"{self.algorithm}: num_workers: expected a divisor of num_envs, "
+                f"{self.num_envs}, as every actor has equally many, got {self.num_workers}"
+            )
+        return self.num_workers
+
+    def inference_settings(self) -> InferenceSettings:
+        """Those of an inference server. Raises: SettingError."""
+        return InferenceSettings(
+            batch_rows=self.server_batch,
+            deadline_s=self.server_deadline_s,
+            device=self.server_device,
+            threads=self.torch_threads,
+        )
 
     @property
     def batch_steps(self) -> int:

@@ -32,6 +32,8 @@ PASSES = 2
 MAY_CHANGE = (
     *("total_steps", "target_return", "evaluate_every"),
     *("backend", "num_workers", "torch_threads", "device"),
+    *("policy_at", "server_batch", "server_deadline_s", "server_device"),
+    *("restarts", "num_cpus", "num_gpus", "placement"),
 )
 SOLVED, STEPS, TIME, INTERRUPTED, FAILED = "solved", "steps", "time", "interrupted", "failed"
 _LOG = logging.getLogger("hotloop")
@@ -147,6 +149,7 @@ class Trainer:
         self._seconds = self._wall_before_s = 0.0
         self._saved: Path | None = None
         self.learner: Learner = learner_type(settings.algorithm)(settings)  # type: ignore[call-arg]
+        self.settings = self.learner.settings  # which say where the policy acts, for a resume
         try:
             if resume is not None:
                 self._go_on(resume)

@@ -21,6 +21,7 @@ from hotloop.data.layout import Tree
 from hotloop.errors import SettingError, WorkerError, expect_positive
 from hotloop.loop import stage
 from hotloop.rollout.env_metadata import AnyVectorEnv
+from hotloop.rollout.inference import InferenceSettings
 from hotloop.rollout.pools import worker_pool
 from hotloop.rollout.steps import Counts, Policy
 from hotloop.rollout.worker import Failure, TakesWeights, Update, WorkerSettings
@@ -53,12 +54,15 @@ class FragmentCollector:
     or "pack" on few of them; with "ray" only.
     seed: `FragmentWorker` says which env gets which. restarts: how many workers may be replaced
     after they died or raised; each loses its own fragments under way only.
+    server: an inference server acts for the envs of all workers, which have no copy of the policy
+    then. With "ray" it asks for num_cpus, as each worker does, and in their place for num_gpus. It
+    may be replaced as often as workers may.
     dtypes, to_env, frame_stack, frame_skip: as for `StepCollector`.
     policy_effect: "pure" lets experiments replace the policy in the workers, see `stage`.
     timeout_s: a worker that has not answered for so long counts as dead; None waits for ever.
     work_ahead: False lets a worker begin a fragment only when `collect` asks for it. The newest
     policy acts then, as on-policy learners expect, and workers rest between two calls. They take
-    turns in who makes how many.
+    turns in who makes how many; with "ray", the cluster must have room for all.
 
     Raises: SettingError.
     """
@@ -84,6 +88,7 @@ class FragmentCollector:
         num_cpus: float = 1.0,
         num_gpus: float = 0.0,
         placement: str = "spread",
+        server: InferenceSettings | None = None,
     ) -> None:
         expect_positive("num_workers", num_workers)
         expect_positive("timeout_s", timeout_s)
@@ -116,7 +121,9 @@ class FragmentCollector:
         self._kept: deque[Fragment] = deque()  # taken by a `collect` that then had to raise
         self._closed = False
         resources = Resources(num_cpus, num_gpus, placement)
-        self._workers = worker_pool(backend, settings, resources)
+        self._workers = worker_pool(backend, settings, resources, server, restarts)
+        if not work_ahead:
+            self._workers.expect_room(num_workers)
         if self._workers.works_unwatched:
             _name_stages(policy_effect)
         self._wait = stage("fragment wait", self._workers.wait, effect="effectful")
@@ -181,8 +188,12 @@ class FragmentCollector:
     def wait_until_started(self) -> None:
         """Wait until every worker has made its first fragment; on Ray, which may have no place for
         some of them, until one has. What goes wrong meanwhile is for the next `collect` to raise.
+
+        Without working ahead, those fragments are the first that `collect` returns.
         """
-        while self._workers.works_unwatched and self._starting():
+        if not self._work_ahead:
+            self._share_out(len(self._states) - sum(state.wanted for state in self._states))
+        while self._starting():
             self._take_in(self._wait(self._patience()))
 
     def _starting(self) -> bool:
@@ -193,6 +204,14 @@ class FragmentCollector:
             state.asked and not state.started and i not in self._down
             for i, state in enumerate(self._states)
         )
+
+    def server_figures(self) -> dict[str, float]:
+        """What the inference server has done since it was asked last; nothing without one.
+
+        Means of the rows of a batch and of the time that a request waited for others, and the
+        share of its time that the server was at work.
+        """
+        return self._workers.figures()
 
     @property
     def waiting(self) -> int:

@@ -6,14 +6,26 @@ from collections.abc import Callable, Mapping
 import cloudpickle
 
 from hotloop.errors import SettingError, did_you_mean
+from hotloop.rollout.inference import InferenceSettings
+from hotloop.rollout.inference_servers import expect_servers
 from hotloop.rollout.process import ProcessWorkerPool
 from hotloop.rollout.serial import SerialWorkerPool
+from hotloop.rollout.served_pool import ServedPool
 from hotloop.rollout.worker import WorkerSettings
 from hotloop.rollout.worker_pool import PLACEMENTS, Resources, WorkerPool
 
 
-def worker_pool(backend: str, settings: WorkerSettings, resources: Resources) -> WorkerPool:
-    """Make the pool of a backend. Raises: SettingError."""
+def worker_pool(
+    backend: str,
+    settings: WorkerSettings,
+    resources: Resources,
+    server: InferenceSettings | None = None,
+    restarts: int = 0,
+) -> WorkerPool:
+    """Make the pool of a backend; with a server, which gets the cards then, beside it.
+
+    Raises: SettingError.
+    """
     pickled: bytes = cloudpickle.dumps(settings)
     if backend not in _POOLS:
         raise SettingError(
@@ -21,7 +33,11 @@ def worker_pool(backend: str, settings: WorkerSettings, resources: Resources) ->
             f"{did_you_mean(backend, _POOLS)}"
         )
     check_resources(backend, resources)
-    return _POOLS[backend](pickled, settings.num_workers, resources)
+    if server is None:
+        return _POOLS[backend](pickled, settings.num_workers, resources)
+    expect_servers(backend)
+    pool = _POOLS[backend](pickled, settings.num_workers, resources._replace(num_gpus=0.0))
+    return ServedPool(pool, backend, server, settings.seed, resources, restarts)
 
 
 def check_resources(backend: str, resources: Resources) -> None:

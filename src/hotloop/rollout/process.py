@@ -3,19 +3,15 @@
 Messages are small: which memory block holds the next fragment, which blocks are free. Updates need
 none: before each fragment, a worker looks into the memory where the latest lies. A block is free
 again when the driver has dropped every array on it: nothing that is kept changes, and nothing is
-copied. Workers are started as programs, not forked: threads of the driver (torch, Ray) cannot hang
-them, and a script needs no guard around its main part.
+copied.
 """
 
 import os
 import pickle
-import signal
 import subprocess
-import sys
-import threading
 import weakref
 from collections import deque
-from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.connection import Connection, wait
 from multiprocessing.util import Finalize
 from typing import Any
 
@@ -24,44 +20,24 @@ import numpy as np
 
 from hotloop.data.fragment import Fragment, FragmentSpec
 from hotloop.data.shared import LatestMessage, SharedBlock
-from hotloop.envs.process.worker import end_with_driver
-from hotloop.loop.host import THREAD_VARIABLES, whole_cores
+from hotloop.loop.host import whole_cores
+from hotloop.rollout.child import ChildProcess, connection_to_driver
 from hotloop.rollout.worker import Failure, FragmentWorker, Update
 from hotloop.rollout.worker_pool import Died, Event, Ready
 
 ROOM = 1.5  # of a place for updates, to the first that is written there
 SPARE_BLOCKS = 4  # that a worker keeps for its next fragments, of those that are free again
 CLOSE_S = 5.0  # a worker that has not closed its envs by then is killed
-_COMMAND = "import sys; sys.path[:] = {path!r}; from hotloop.rollout import process; process.main()"
 
 
-class _Worker:
+class _Worker(ChildProcess):
     """The driver's end of one process."""
 
     def __init__(self, index: int, threads: int) -> None:
         self.index = index
-        self.connection, theirs = Pipe()
         self.freed: deque[int] = deque()  # appended to by the finalizers of dropped arrays
         self._blocks: dict[int, tuple[SharedBlock, FragmentSpec]] = {}
-        # The kernel ends a worker with the thread that started it, which must outlive it then.
-        is_main = threading.current_thread() is threading.main_thread()
-        with theirs:
-            arguments = [theirs.fileno(), os.getpid(), int(is_main)]
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", _COMMAND.format(path=sys.path), *map(str, arguments)],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                # Workers share the cores, unless the user has set something else.
-                env={**dict.fromkeys(THREAD_VARIABLES, str(threads)), **os.environ},
-            )
-        self.pidfd = os.pidfd_open(self.process.pid) if sys.platform == "linux" else -1
-
-    def send(self, *message: Any) -> None:
-        """Send a message; a dead worker is noticed where its answers are awaited."""
-        try:
-            self.connection.send(message)
-        except (BrokenPipeError, ConnectionResetError):
-            pass
+        super().__init__(__name__, threads)
 
     def send_block(self, block: SharedBlock, *message: Any) -> None:
         """Send a message and a block of memory with it."""
@@ -92,17 +68,6 @@ class _Worker:
         weakref.finalize(root, self.freed.append, slot).atexit = False
         return Fragment.in_buffer(root, spec).take_objects(objects)
 
-    def end(self) -> str:
-        """Kill the process if it still runs; returns how it ended."""
-        if self.process.poll() is None:
-            self.process.kill()
-        code = self.process.wait()
-        self.connection.close()
-        if self.pidfd >= 0:
-            os.close(self.pidfd)
-            self.pidfd = -1
-        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-
 
 class ProcessWorkerPool:
     """The processes; `FragmentCollector` decides when they are started, asked and ended.
@@ -120,6 +85,9 @@ class ProcessWorkerPool:
         self._updates: dict[bool, LatestMessage] = {}  # by `is_policy`; all workers read them
         # Before the interpreter waits for anything at its end, and when this is dropped.
         self._end = Finalize(self, _end_all, args=(self._workers,), exitpriority=100)
+
+    def expect_room(self, workers: int) -> None:
+        """Refuse nothing: there is always room."""
 
     def start(self, index: int, generation: int, policy: Update) -> None:
         """Start worker `index`; `wait` returns its failures."""
@@ -159,6 +127,10 @@ class ProcessWorkerPool:
                 watched[worker.pidfd] = worker
         ready = {watched[source].index for source in wait(list(watched), timeout_s)}
         return [event for index in sorted(ready) for event in self._events_of(index)]
+
+    def figures(self) -> dict[str, float]:
+        """Nothing: every worker acts by itself."""
+        return {}
 
     def end(self, index: int) -> None:
         """End a worker at once; its fragments under way are lost."""
@@ -205,17 +177,13 @@ def _end_all(workers: dict[int, _Worker]) -> None:
 
 def main() -> None:
     """The program that a worker process runs."""
-    descriptor, driver, started_by_main = map(int, sys.argv[1:4])
-    end_with_driver(driver, bool(started_by_main))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles it and closes its workers
-    connection: Connection[Any, Any] = Connection(descriptor)
     try:
-        _Server(connection).serve()
+        _Answers(connection_to_driver()).serve()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the driver has closed its end
 
 
-class _Server:
+class _Answers:
     """The end of the worker: answers requests, each with the newest policy."""
 
     def __init__(self, connection: "Connection[Any, Any]") -> None:

@@ -15,7 +15,8 @@ import ray
 from ray.exceptions import ObjectLostError, RayActorError, RayError
 
 from hotloop.data.fragment import Fragment
-from hotloop.envs.ray.cluster import start_ray
+from hotloop.envs.ray.cluster import capacity, demand_in_words, start_ray
+from hotloop.errors import SettingError
 from hotloop.loop.control import ArmMessage, SharedControl, process_control
 from hotloop.loop.remote import RemoteControl, RemoteProcess, StageReport
 from hotloop.rollout.worker import Failure, FragmentWorker, Pending, Update
@@ -37,12 +38,15 @@ class _Actor:
         self._arguments = (settings, policy, index, generation)
         self._worker: FragmentWorker | None = None
         self._pending = Pending()
-        self._lock = threading.Lock()
+        self._newest = policy.version
+        self._has_come = threading.Condition()
 
     def update(self, payload: bytes, version: int, of_policy: int) -> None:
         """Keep an update for the next fragment."""
-        with self._lock:
+        with self._has_come:
             self._pending.put(Update(payload, version, of_policy))
+            self._newest = max(self._newest, version)
+            self._has_come.notify()
 
     def obey(self, arm: ArmMessage) -> None:
         """Put the driver's arm into force, also in the middle of a fragment."""
@@ -52,12 +56,14 @@ class _Actor:
         """What the stages have done since the last report."""
         return self._control.report()
 
-    def fragment(self) -> Fragment | bytes:
-        """Return the next fragment, or a pickled failure."""
+    def fragment(self, after: int) -> Fragment | bytes:
+        """Return the next fragment, or a pickled failure; after: the update that it waits for."""
         try:
             if self._worker is None:  # here, where an error reaches the driver with its type
                 self._worker = FragmentWorker(*self._arguments)
-            with self._lock:
+            with self._has_come:
+                # Sent before this call, but in a group of its own, it may come after it.
+                self._has_come.wait_for(lambda: self._newest >= after)
                 updates = self._pending.take()
             for update in updates:
                 self._worker.update(update)
@@ -85,7 +91,7 @@ class RayWorkerPool:
         if not ray.is_initialized():
             start_ray(None)
         self._settings = ray.put(settings)
-        options: dict[str, Any] = {
+        self._options: dict[str, Any] = {
             "num_cpus": resources.num_cpus,
             "num_gpus": resources.num_gpus,
             # Ray packs unless it is told otherwise.
@@ -93,13 +99,24 @@ class RayWorkerPool:
             "max_restarts": 0,
             "concurrency_groups": {"control": 1},
         }
-        self._make = ray.remote(**options)(_Actor)
+        self._make = ray.remote(**self._options)(_Actor)
         self._actors: dict[int, Any] = {}
         self._refs: dict[int, deque[Any]] = {}  # of each worker, oldest first
+        self._sent: dict[int, int] = {}  # the newest version that each actor gets
         self._unread: dict[int, deque[int]] = {}  # versions sent that no fragment has shown yet
         self._held: dict[int, Pending] = {}  # updates of a worker with many
         self._control = process_control()
         self._stages = _ActorStages(self._control)
+
+    def expect_room(self, workers: int) -> None:
+        """Refuse more workers than the cluster has room for, with SettingError."""
+        room = capacity(self._options)
+        if workers > room:
+            raise SettingError(
+                f"num_workers: expected a cluster with room for all at once, {workers} actors of "
+                f"{demand_in_words(self._options)} each, as none is left out, got room for "
+                f"{room:g}; take fewer workers, or let each ask for less (num_cpus)"
+            )
 
     def start(self, index: int, generation: int, policy: Update) -> None:
         """Start worker `index`; `wait` returns its failures."""
@@ -107,11 +124,12 @@ class RayWorkerPool:
         actor = self._make.remote(self._settings, policy, index, generation, arm)
         self._actors[index] = actor
         self._refs[index], self._unread[index] = deque(), deque()
+        self._sent[index] = policy.version
         self._stages.add(index, actor)
 
     def request(self, index: int) -> None:
         """Ask for one more fragment."""
-        self._refs[index].append(self._actors[index].fragment.remote())
+        self._refs[index].append(self._actors[index].fragment.remote(self._sent[index]))
 
     def broadcast(self, update: Update, indices: list[int]) -> None:
         """Put an update into the store once; every node fetches it once."""
@@ -126,6 +144,7 @@ class RayWorkerPool:
             return
         for update in self._held.pop(index).take():
             self._unread[index].append(update.version)
+            self._sent[index] = update.version
             _beside(self._actors[index].update).remote(*update)
 
     def wait(self, timeout_s: float | None) -> list[Event]:
@@ -137,6 +156,10 @@ class RayWorkerPool:
         first, others = ray.wait(list(heads), timeout=timeout_s)
         more = ray.wait(others, num_returns=len(others), timeout=0)[0] if first and others else []
         return [self._event_of(heads[ref]) for ref in first + more]
+
+    def figures(self) -> dict[str, float]:
+        """Nothing: every worker acts by itself."""
+        return {}
 
     def end(self, index: int) -> None:
         """End an actor at once; its fragments under way are lost."""

@@ -24,6 +24,9 @@ class SerialWorkerPool:
         self._updates: dict[int, Pending] = {}
         self._asked: deque[int] = deque()
 
+    def expect_room(self, workers: int) -> None:
+        """Refuse nothing: there is always room."""
+
     def start(self, index: int, generation: int, policy: Update) -> None:
         """Note worker `index`; it is made for its first fragment, as `wait` returns failures."""
         self._arguments[index] = (self._settings, policy, index, generation)
@@ -50,6 +53,10 @@ class SerialWorkerPool:
             return [Ready(index, self._workers[index].fragment(Fragment.empty))]
         except Exception as error:
             return [Ready(index, Failure.of(error))]
+
+    def figures(self) -> dict[str, float]:
+        """Nothing: every worker acts by itself."""
+        return {}
 
     def end(self, index: int) -> None:
         """Close the envs of a worker; what it was asked for is forgotten."""

@@ -9,7 +9,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -29,6 +29,13 @@ Array = NDArray[Any]
 Policy = Callable[[Tree], Any]
 _BEGIN = -1  # in place of a step: the observations at which a fragment begins
 _STORED = ("obs", "action", "reward")
+
+
+@runtime_checkable
+class StampsVersion(Protocol):
+    """A policy that is updated elsewhere; `version` is that of its last call."""
+
+    version: int
 
 
 @dataclass
@@ -101,6 +108,7 @@ class StepCollector:
         expect_positive("fragment_steps", fragment_steps)
         expect_positive("frame_skip", frame_skip)
         self.envs, self.policy = envs, policy
+        self._stamps = isinstance(policy, StampsVersion)
         self.fragment_steps = fragment_steps
         self.policy_version = policy_version
         self.counts = Counts()
@@ -160,6 +168,7 @@ class StepCollector:
     def update(self, policy: Policy, version: int) -> None:
         """Act by another policy from the next step on; its steps are stamped with `version`."""
         self.policy, self.policy_version = policy, version
+        self._stamps = isinstance(policy, StampsVersion)
 
     def reset(self, seed: int | None = None) -> None:
         """Start a new episode in every env; those under way are dropped and counted nowhere."""
@@ -217,6 +226,8 @@ class StepCollector:
     def _call_policy(self, obs: Tree) -> tuple[Tree, Mapping[str, Array]]:
         """Return an action for each env, and the extras of the policy."""
         out = self.policy(obs)
+        if self._stamps:
+            self.policy_version = self.policy.version  # type: ignore[attr-defined]
         if isinstance(out, tuple) and len(out) == 2 and isinstance(out[1], dict):
             return out
         if isinstance(out, tuple):

@@ -48,6 +48,10 @@ class WorkerPool(Protocol):
     may_lack_a_place: bool
     """Whether a worker that was started may have to wait until some machine has room for it."""
 
+    def expect_room(self, workers: int) -> None:
+        """Refuse more workers than can ever work at once, with SettingError."""
+        ...
+
     def start(self, index: int, generation: int, policy: Update) -> None:
         """Start worker `index`; `generation` counts its restarts."""
         ...
@@ -62,6 +66,10 @@ class WorkerPool(Protocol):
 
     def wait(self, timeout_s: float | None) -> list[Event]:
         """Return the next events; empty after the timeout."""
+        ...
+
+    def figures(self) -> dict[str, float]:
+        """What an inference server has done since it was asked last; nothing without one."""
         ...
 
     def end(self, index: int) -> None:

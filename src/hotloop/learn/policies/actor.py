@@ -48,6 +48,10 @@ class ActingNetwork(Protocol):
         """Take weights over. Raises: ShapeError for those of another network."""
         ...
 
+    def on(self, device: str) -> "ActingNetwork":
+        """Return a copy that computes on a device of torch."""
+        ...
+
 
 class Perceptron:
     """An actor and a critic of one shape, run as one, in NumPy.
@@ -107,6 +111,13 @@ class Perceptron:
             )
         if self.scaling is not None and weights.scaling is not None:
             take_over(self.scaling, weights.scaling, "weights: scaling")
+
+    def on(self, device: str) -> ActingNetwork:
+        """Return a copy that computes with torch, on a device."""
+        # Here, as acting on the CPU needs no torch.
+        from hotloop.learn.policies.tensors import PerceptronOn
+
+        return PerceptronOn(self, perceptron_shapes(self.sizes, self.free), device)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The vector travels once; the layers are views of it again where it arrives.
@@ -188,6 +199,14 @@ class Actor:
     def for_env(self, action: Actions) -> Actions:
         """Return actions as the env takes them: in its bounds, and of its type."""
         return self._actions.for_env(action)
+
+    def on(self, device: str) -> "Actor":
+        """Compute on a device of torch from now on, apart from the policy; returns this actor.
+
+        Raises: what torch raises for a device that is not there.
+        """
+        self._forward = Forward(self._forward.network.on(device), self._forward.mask)
+        return self
 
     def seed(self, seed: int) -> None:
         """Draw from a generator of this seed from now on."""

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hotloop.data.layout import Tree, tree_map
+from hotloop.data.layout import Tree
 from hotloop.learn.policies.actor import (
     ActingNetwork,
     Perceptron,
@@ -24,7 +24,8 @@ from hotloop.learn.policies.actor import (
     take_over,
 )
 from hotloop.learn.policies.distributions import Distribution, Floats
-from hotloop.learn.policies.observations import Array, Observations
+from hotloop.learn.policies.observations import Observations
+from hotloop.learn.policies.tensors import pair_outputs, to_tensors
 
 # The gains that PPO is known to need: a small last layer of the actor makes the first actions
 # about equally likely.
@@ -85,14 +86,7 @@ class PerceptronPair:
 
     def __call__(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return outputs (N, size) and values (N,) of observations (N, inputs)."""
-        hidden = obs.expand(2, *obs.shape)
-        *inner, last = zip(self.biases, self.weights, strict=True)
-        for bias, weight in inner:
-            hidden = torch.baddbmm(bias, hidden, weight).tanh()
-        actor, critic = torch.baddbmm(last[0], hidden, last[1]).unbind(0)
-        if len(self.free):
-            actor = torch.cat((actor, self.free.expand(len(actor), -1)), 1)
-        return actor, critic[:, 0]
+        return pair_outputs(obs, self.weights, self.biases, self.free)
 
 
 class CopiedPerceptron:
@@ -113,6 +107,10 @@ class CopiedPerceptron:
         """As `Perceptron`; the parameters on the device change too."""
         self._perceptron.load(weights)
         self._flat.data.copy_(torch.from_numpy(self._perceptron.parameters))
+
+    def on(self, device: str) -> ActingNetwork:
+        """As `Perceptron`."""
+        return self._newest().on(device)
 
     def _newest(self) -> Perceptron:
         np.copyto(self._perceptron.parameters, self._flat.detach().cpu().numpy())
@@ -212,22 +210,17 @@ class ActingModule:
         take_over(parameters, weights.parameters, "weights: parameters")
         self._net.flat.data.copy_(torch.from_numpy(parameters))
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def on(self, device: str) -> ActingNetwork:
+        """Return a copy on a device of torch."""
+        frame, prepare, parameters = self._parts()
+        return ModuleActorCritic.rebuilt(frame.to(device), prepare, parameters)
+
+    def _parts(self) -> tuple[nn.Module, Callable[[Tree], Tree], Floats]:
         net = self._net
-        parameters = net.flat.detach().cpu().numpy().copy()
-        return ModuleActorCritic.rebuilt, (net.frame(), net.prepare, parameters)
+        return net.frame(), net.prepare, net.flat.detach().cpu().numpy().copy()
 
-
-def to_tensors(tree: Tree, device: torch.device) -> Any:
-    """Return a tree of arrays as tensors on a device; on the CPU they share memory if they can."""
-    return tree_map(lambda array: _tensor(array).to(device), tree)
-
-
-def _tensor(array: Array) -> Tensor:
-    # torch warns of arrays that cannot be written, as those of Ray, and refuses negative strides.
-    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
-        array = array.copy()
-    return torch.from_numpy(array)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ModuleActorCritic.rebuilt, self._parts()
 
 
 def _orthogonal(sizes: Sequence[int], generator: torch.Generator) -> list[Tensor]:

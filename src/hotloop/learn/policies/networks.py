@@ -17,11 +17,11 @@ from hotloop.learn.policies.actor_critic import (
     ModuleActorCritic,
     PerceptronPair,
     WithHeads,
-    to_tensors,
 )
 from hotloop.learn.policies.cnn import ImagesAndVector, impala_cnn, nature_cnn
 from hotloop.learn.policies.distributions import Distribution, Floats
 from hotloop.learn.policies.observations import Entry, Observations
+from hotloop.learn.policies.tensors import to_tensors
 
 HIDDEN_SIZE, HIDDEN_LAYERS = 64, 2
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from hotloop.data.layout import Tree
 from hotloop.errors import DeviceError, SettingError, ShapeError, expect_whole
 from hotloop.learn.policies.actor import Actor, Forward, Weights, take_over
-from hotloop.learn.policies.actor_critic import ActorCritic, to_tensors
+from hotloop.learn.policies.actor_critic import ActorCritic
 from hotloop.learn.policies.distributions import Actions, ActionSpec, Floats
 from hotloop.learn.policies.explorer import Explorer
 from hotloop.learn.policies.masks import FORBIDDEN, ActionMask, split_space
@@ -27,6 +27,7 @@ from hotloop.learn.policies.networks import (
     make_network,
 )
 from hotloop.learn.policies.observations import Observations
+from hotloop.learn.policies.tensors import to_tensors
 from hotloop.ops import Moments, merge_moments, no_moments
 
 _EPSILON = 1e-8  # added to variances: an entry that is always the same stays finite

@@ -1,0 +1,234 @@
+"""The driver's end of an inference server: start one, send it updates, notice when it dies.
+
+A server runs in a process of this machine or in a Ray actor; the table `_SERVERS` says which for
+which backend.
+"""
+
+import contextlib
+import os
+import secrets
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import partial
+from multiprocessing.connection import Listener
+from multiprocessing.util import Finalize
+from pathlib import Path
+from typing import Any, Protocol
+
+import cloudpickle
+
+from hotloop.errors import SettingError
+from hotloop.rollout.child import ChildProcess, connection_to_driver
+from hotloop.rollout.inference import InferenceSettings, serve
+from hotloop.rollout.served_policy import (
+    BACKLOG,
+    DRIVE,
+    FIGURES,
+    UPDATE,
+    AnyConnection,
+    ServedPolicy,
+    connect,
+    receive,
+    send,
+)
+from hotloop.rollout.worker import Update
+from hotloop.rollout.worker_pool import Resources
+
+
+class ServerHome(Protocol):
+    """Where a server runs. `find` gives its address, also in other processes."""
+
+    find: Callable[[], Any]
+
+    def start(self, key: bytes, arguments: bytes) -> None:
+        """Start a server, in the place of one that has died; arguments: for `serve`."""
+        ...
+
+    def answer(self) -> bytes | None:
+        """What it said of its start, once: nothing yet (None), ready (empty), or an error."""
+        ...
+
+    def ended(self) -> str:
+        """How it has ended; empty while it lives."""
+        ...
+
+    def close(self) -> None:
+        """End it, after it was left by the driver. Idempotent."""
+        ...
+
+
+class ServerOfDriver:
+    """A server as the driver sees it: updates are sent to it, and it is checked that it lives.
+
+    policy: the first one, of version 0. Raises: SettingError for a backend without servers.
+    """
+
+    def __init__(
+        self,
+        backend: str,
+        policy: Update,
+        settings: InferenceSettings,
+        seed: int,
+        resources: Resources,
+    ) -> None:
+        expect_servers(backend)
+        self._settings, self._seed, self._policy = settings, seed, policy
+        self._weights: Update | None = None
+        self._key = secrets.token_bytes(32)
+        self._home = _SERVERS[backend](settings, resources)
+        self._connection: AnyConnection | None = None
+        self._generation = 0
+        self._start()
+
+    def _start(self) -> None:
+        updates = [self._policy, *([] if self._weights is None else [self._weights])]
+        # Another one than of the server before: no two draw alike.
+        seed = self._seed + self._generation
+        self._home.start(self._key, cloudpickle.dumps((updates, self._settings, seed)))
+
+    def client(self) -> ServedPolicy:
+        """What acts in a worker."""
+        return ServedPolicy(self._home.find, self._key)
+
+    def update(self, update: Update) -> None:
+        """Send a policy or weights; a server that is not ready yet gets the newest when it is."""
+        if update.is_policy:
+            self._policy, self._weights = update, None
+        else:
+            self._weights = update
+        self._send(update)
+
+    def check(self) -> str:
+        """Look after the server; returns how it has died, empty if it has not.
+
+        Raises: what its start has raised there.
+        """
+        if self._connection is None and (answer := self._home.answer()) is not None:
+            if answer:
+                error: Exception = cloudpickle.loads(answer)
+                error.add_note("in the inference server")
+                raise error
+            with contextlib.suppress(OSError):  # it has died since, which is seen below
+                self._connection = connect(self._home.find(), self._key)
+                send(self._connection, DRIVE)
+                for update in (self._policy, self._weights):
+                    if update is not None:
+                        self._send(update)
+        return self._home.ended()
+
+    def replace(self) -> None:
+        """Start another one with the newest policy, in the place of one that has died."""
+        self._leave()
+        self._generation += 1
+        self._start()
+
+    def figures(self) -> dict[str, float]:
+        """What it has done since it was asked last; nothing of one that is not ready."""
+        if self._connection is None:
+            return {}
+        try:
+            send(self._connection, FIGURES)
+            [figures] = receive(self._connection)
+        except (EOFError, OSError):
+            return {}
+        return dict(figures)
+
+    def close(self) -> None:
+        """End the server. Idempotent."""
+        self._leave()
+        self._home.close()
+
+    def _send(self, update: Update) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(OSError):  # that it has died is for `check` to say
+                send(self._connection, UPDATE, update)
+
+    def _leave(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+# --- a process of this machine -----------------------------------------------------------------
+
+
+class _ProcessHome:
+    """A server in a process of this machine; on Linux its socket is no entry of a folder."""
+
+    def __init__(self, settings: InferenceSettings) -> None:
+        self._threads = settings.threads
+        name = f"hotloop-inference-{os.getpid()}-{secrets.token_hex(8)}"
+        folder = Path(tempfile.gettempdir())
+        self._address = f"\0{name}" if sys.platform == "linux" else str(folder / name)
+        self.find: Callable[[], Any] = partial(str, self._address)
+        self._children: list[ChildProcess] = []
+        # Before the interpreter waits for anything at its end, and when this is dropped.
+        self.close = Finalize(self, _end_all, args=(self._children, self._address), exitpriority=99)
+
+    def start(self, key: bytes, arguments: bytes) -> None:
+        """Start a process."""
+        _end_all(self._children, self._address)
+        child = ChildProcess(__name__, self._threads)
+        child.send(self._address, key, arguments)
+        self._children.append(child)
+
+    def answer(self) -> bytes | None:
+        """What it said of its start, once."""
+        [child] = self._children
+        try:
+            return child.connection.recv_bytes() if child.connection.poll(0) else None
+        except (EOFError, OSError):
+            return None
+
+    def ended(self) -> str:
+        """How it has ended; empty while it lives."""
+        [child] = self._children
+        return "" if child.process.poll() is None else f"process {child.process.pid}: {child.end()}"
+
+
+def _end_all(children: list[ChildProcess], address: str) -> None:
+    for child in children:
+        child.end()
+    children.clear()
+    if not address.startswith("\0"):
+        Path(address).unlink(missing_ok=True)
+
+
+def main() -> None:
+    """The program that a server process runs."""
+    connection = connection_to_driver()
+    try:
+        address, key, arguments = connection.recv()
+        with Listener(address, backlog=BACKLOG, authkey=key) as listener:
+            serve(listener, arguments, connection.send_bytes)
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        pass  # the driver is gone
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+
+def expect_servers(backend: str) -> None:
+    """Refuse workers that no server can act for, with SettingError."""
+    if backend not in _SERVERS:
+        raise SettingError(
+            f"inference server: expected workers in {' or '.join(map(repr, _SERVERS))}, got "
+            f"backend {backend!r}; choose one of these, or let the policy act beside the envs"
+        )
+
+
+def _process(settings: InferenceSettings, _resources: Resources) -> ServerHome:
+    return _ProcessHome(settings)
+
+
+def _ray(settings: InferenceSettings, resources: Resources) -> ServerHome:
+    from hotloop.rollout.inference_ray import RayHome
+
+    return RayHome(settings, resources)
+
+
+_SERVERS: Mapping[str, Callable[[InferenceSettings, Resources], ServerHome]] = {
+    "process": _process,
+    "ray": _ray,
+}
