@@ -25,7 +25,13 @@ _LIMITS: dict[str, tuple[float, float, bool]] = {
     "importance_exponent": (0, 1, True),
 }
 _MAY_BE_INFINITE = ("clip", "clip_rho", "clip_pg_rho", "max_grad_norm")  # which is no limit
-_FROM_ZERO = ("seed", "max_lag", "restarts", "hidden_layers")  # counts that may be 0
+_FROM_ZERO = (
+    "seed",
+    "max_lag",
+    "restarts",
+    "hidden_layers",
+    "replay_shards",
+)  # counts that may be 0
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ PASSES = 2
 # Settings that may differ in a resumed training: what is learned from, and how, stays the same.
 MAY_CHANGE = (
     *("total_steps", "target_return", "evaluate_every"),
-    *("backend", "num_workers", "torch_threads", "device"),
+    *("backend", "num_workers", "torch_threads", "device", "replay_shards", "prefetch"),
 )
 SOLVED, STEPS, TIME, INTERRUPTED, FAILED = "solved", "steps", "time", "interrupted", "failed"
 _LOG = logging.getLogger("hotloop")

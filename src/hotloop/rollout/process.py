@@ -3,19 +3,14 @@
 Messages are small: which memory block holds the next fragment, which blocks are free. Updates need
 none: before each fragment, a worker looks into the memory where the latest lies. A block is free
 again when the driver has dropped every array on it: nothing that is kept changes, and nothing is
-copied. Workers are started as programs, not forked: threads of the driver (torch, Ray) cannot hang
-them, and a script needs no guard around its main part.
+copied.
 """
 
 import os
 import pickle
-import signal
-import subprocess
-import sys
-import threading
 import weakref
 from collections import deque
-from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.connection import Connection
 from multiprocessing.util import Finalize
 from typing import Any
 
@@ -24,52 +19,22 @@ import numpy as np
 
 from hotloop.data.fragment import Fragment, FragmentSpec
 from hotloop.data.shared import LatestMessage, SharedBlock
-from hotloop.envs.process.worker import end_with_driver
-from hotloop.loop.host import THREAD_VARIABLES, whole_cores
+from hotloop.loop.host import whole_cores
+from hotloop.rollout.program import Program, end_all, serve_driver, wait_for_news
 from hotloop.rollout.worker import Failure, FragmentWorker, Update
 from hotloop.rollout.worker_pool import Died, Event, Ready
 
 ROOM = 1.5  # of a place for updates, to the first that is written there
 SPARE_BLOCKS = 4  # that a worker keeps for its next fragments, of those that are free again
-CLOSE_S = 5.0  # a worker that has not closed its envs by then is killed
-_COMMAND = "import sys; sys.path[:] = {path!r}; from hotloop.rollout import process; process.main()"
 
 
-class _Worker:
+class _Worker(Program):
     """The driver's end of one process."""
 
-    def __init__(self, index: int, threads: int) -> None:
-        self.index = index
-        self.connection, theirs = Pipe()
+    def __init__(self, threads: int) -> None:
+        super().__init__(__name__, threads)
         self.freed: deque[int] = deque()  # appended to by the finalizers of dropped arrays
         self._blocks: dict[int, tuple[SharedBlock, FragmentSpec]] = {}
-        # The kernel ends a worker with the thread that started it, which must outlive it then.
-        is_main = threading.current_thread() is threading.main_thread()
-        with theirs:
-            arguments = [theirs.fileno(), os.getpid(), int(is_main)]
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", _COMMAND.format(path=sys.path), *map(str, arguments)],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                # Workers share the cores, unless the user has set something else.
-                env={**dict.fromkeys(THREAD_VARIABLES, str(threads)), **os.environ},
-            )
-        self.pidfd = os.pidfd_open(self.process.pid) if sys.platform == "linux" else -1
-
-    def send(self, *message: Any) -> None:
-        """Send a message; a dead worker is noticed where its answers are awaited."""
-        try:
-            self.connection.send(message)
-        except (BrokenPipeError, ConnectionResetError):
-            pass
-
-    def send_block(self, block: SharedBlock, *message: Any) -> None:
-        """Send a message and a block of memory with it."""
-        try:
-            self.connection.send(message)
-            block.send(self.connection, self.process.pid)
-        except (BrokenPipeError, ConnectionResetError):
-            pass
 
     def receive(self) -> Fragment | Failure | None:
         """Return the content of its next message. Raises: EOFError or OSError for a dead worker."""
@@ -92,17 +57,6 @@ class _Worker:
         weakref.finalize(root, self.freed.append, slot).atexit = False
         return Fragment.in_buffer(root, spec).take_objects(objects)
 
-    def end(self) -> str:
-        """Kill the process if it still runs; returns how it ended."""
-        if self.process.poll() is None:
-            self.process.kill()
-        code = self.process.wait()
-        self.connection.close()
-        if self.pidfd >= 0:
-            os.close(self.pidfd)
-            self.pidfd = -1
-        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-
 
 class ProcessWorkerPool:
     """The processes; `FragmentCollector` decides when they are started, asked and ended.
@@ -119,11 +73,11 @@ class ProcessWorkerPool:
         self._workers: dict[int, _Worker] = {}
         self._updates: dict[bool, LatestMessage] = {}  # by `is_policy`; all workers read them
         # Before the interpreter waits for anything at its end, and when this is dropped.
-        self._end = Finalize(self, _end_all, args=(self._workers,), exitpriority=100)
+        self._end = Finalize(self, end_all, args=(self._workers,), exitpriority=100)
 
     def start(self, index: int, generation: int, policy: Update) -> None:
         """Start worker `index`; `wait` returns its failures."""
-        worker = self._workers[index] = _Worker(index, self._threads)
+        worker = self._workers[index] = _Worker(self._threads)
         payload = cloudpickle.dumps((self._settings, policy, index, generation))
         block = SharedBlock(len(payload))
         block.buffer[:] = payload
@@ -152,13 +106,8 @@ class ProcessWorkerPool:
 
     def wait(self, timeout_s: float | None) -> list[Event]:
         """Return the events of the workers that answer first; empty after the timeout."""
-        watched: dict[Any, _Worker] = {}
-        for worker in self._workers.values():
-            watched[worker.connection] = worker
-            if worker.pidfd >= 0:
-                watched[worker.pidfd] = worker
-        ready = {watched[source].index for source in wait(list(watched), timeout_s)}
-        return [event for index in sorted(ready) for event in self._events_of(index)]
+        ready = wait_for_news(self._workers, timeout_s)
+        return [event for index in ready for event in self._events_of(index)]
 
     def end(self, index: int) -> None:
         """End a worker at once; its fragments under way are lost."""
@@ -170,34 +119,11 @@ class ProcessWorkerPool:
         self._end()
 
     def _events_of(self, index: int) -> list[Event]:
-        worker = self._workers[index]
-        events: list[Event] = []
-        try:
-            # A dead worker may have left messages; the end of file comes after them.
-            while worker.connection.poll(0):
-                got = worker.receive()
-                if got is not None:
-                    events.append(Ready(index, got))
-            is_dead = worker.process.poll() is not None and not worker.connection.poll(0)
-        except (EOFError, OSError):
-            is_dead = True
+        arrived, is_dead = self._workers[index].receive_all()
+        events: list[Event] = [Ready(index, got) for got in arrived]
         if is_dead:
-            how = self._workers.pop(index).end()
-            events.append(Died(index, f"process {worker.process.pid}: {how}"))
+            events.append(Died(index, self._workers.pop(index).end()))
         return events
-
-
-def _end_all(workers: dict[int, _Worker]) -> None:
-    for worker in workers.values():
-        worker.send("close")
-        worker.connection.close()
-    for worker in workers.values():
-        try:
-            worker.process.wait(CLOSE_S)
-        except subprocess.TimeoutExpired:
-            pass
-        worker.end()
-    workers.clear()
 
 
 # --- in the worker ---------------------------------------------------------------------------
@@ -205,14 +131,7 @@ def _end_all(workers: dict[int, _Worker]) -> None:
 
 def main() -> None:
     """The program that a worker process runs."""
-    descriptor, driver, started_by_main = map(int, sys.argv[1:4])
-    end_with_driver(driver, bool(started_by_main))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles it and closes its workers
-    connection: Connection[Any, Any] = Connection(descriptor)
-    try:
-        _Server(connection).serve()
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        pass  # the driver has closed its end
+    serve_driver(lambda connection: _Server(connection).serve())
 
 
 class _Server:
@@ -231,9 +150,13 @@ class _Server:
         self._slot = 0
 
     def serve(self) -> None:
-        """Answer until asked to close, or until a failure was sent. Raises: OSError, EOFError."""
+        """Answer until the driver closes its end, or until a failure was sent.
+
+        Raises: OSError or EOFError where the driver has closed its end.
+        """
         try:
-            while self._read_messages():
+            while True:
+                self._read_messages()
                 self._asked -= 1
                 answer = self._answer()
                 self._connection.send(answer)
@@ -243,12 +166,10 @@ class _Server:
             if self._worker is not None:
                 self._worker.close()
 
-    def _read_messages(self) -> bool:
-        """Read messages until a fragment is asked for; False if asked to close."""
+    def _read_messages(self) -> None:
+        """Read messages until a fragment is asked for."""
         while not self._asked or self._connection.poll(0):
             kind, *rest = self._connection.recv()
-            if kind == "close":
-                return False
             if kind == "fragment":
                 self._asked += 1
                 self._take_back(rest[0])
@@ -256,7 +177,6 @@ class _Server:
                 self._arguments = bytes(SharedBlock.receive(self._connection).buffer)
             else:
                 self._updates[rest[0]] = LatestMessage(SharedBlock.receive(self._connection))
-        return True
 
     def _answer(self) -> tuple[Any, ...]:
         """Return the message with a fragment, or with the failure to make one."""
