@@ -18,6 +18,7 @@ from hotloop.learn.evaluate import Evaluation
 from hotloop.learn.learner import LossError
 from hotloop.learn.policies.explorer import action_values
 from hotloop.learn.training import train
+from hotloop.loop.control import process_control
 from hotloop.loop.state import Snapshot, unsupported_parts
 from support.learner_envs import env_id
 
@@ -390,7 +391,7 @@ def test_it_goes_on_without_a_shard(make, caplog):
     learner = make(**SHARDS)
     while len(learner.replay) < 500:
         learner.iterate()
-    os.kill(learner.replay._pool._shards[1].process.pid, signal.SIGKILL)
+    os.kill(learner.replay._messages._pool._shards[1].process.pid, signal.SIGKILL)
     with caplog.at_level(logging.WARNING, "hotloop"):
         while learner.replay.restarts_left == 3:
             learner.iterate()
@@ -406,7 +407,7 @@ def test_it_waits_for_transitions_where_all_were_lost(make):
     learner = make(**SHARDS | {"replay_shards": 1})
     while learner.counts.optimizer_steps < 10:
         learner.iterate()
-    os.kill(learner.replay._pool._shards[0].process.pid, signal.SIGKILL)
+    os.kill(learner.replay._messages._pool._shards[0].process.pid, signal.SIGKILL)
     while learner.replay.restarts_left == 3:
         learner.iterate()
     before = learner.counts.optimizer_steps
@@ -449,7 +450,6 @@ def test_a_resumed_training_may_have_another_number_of_shards(tmp_path):
 def test_the_loop_with_shards_can_be_measured(make):
     loop = make(**SHARDS).loop()
     assert not unsupported_parts(loop.state)
-    found = hotloop.run_benchmark(loop, seconds=0.5).summary.stages
-    effects = {stage.name: stage.effect for stage in found}
-    assert {"insert", "draw", "update", "set priorities"} <= effects.keys()
-    assert effects["draw"] == "effectful"
+    stages = {stage.name for stage in hotloop.run_benchmark(loop, seconds=0.5).summary.stages}
+    assert {"insert", "draw", "update", "set priorities"} <= stages
+    assert process_control().stages["draw"].effect == "effectful"

@@ -83,7 +83,7 @@ def test_apex_learns_from_shards_on_the_cluster():
     try:
         while learner.counts.optimizer_steps < 20:
             learner.iterate()
-        ray.kill(learner.replay._pool._actors[0])
+        ray.kill(learner.replay._messages._pool._actors[0])
         while not learner.figures()["transitions_lost"]:
             learner.iterate()
         before = learner.counts.optimizer_steps

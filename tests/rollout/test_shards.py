@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hotloop.errors import SettingError, ShapeError, WorkerError
 from hotloop.rollout.replay import FLOOR, PrioritisedReplay
 from hotloop.rollout.shard import ShardSettings
+from hotloop.rollout.shard_messages import MAX_UNANSWERED
 from hotloop.rollout.shard_pools import (
     enough_shards,
     expect_shard_backend,
@@ -24,7 +25,7 @@ from hotloop.rollout.shard_pools import (
     room_for,
     shard_pool,
 )
-from hotloop.rollout.shards import MAX_UNANSWERED, ShardedReplay
+from hotloop.rollout.shards import ShardedReplay
 from support.equivalence import COMMON
 from support.often import examples
 from support.plain_shards import PlainShardPool
@@ -141,7 +142,7 @@ def test_batches_drawn_ahead_have_the_priorities_of_then_and_their_own_weights(p
         drawn = replay.draw(64, rng, beta=1.0)
         weight = 1 / before[drawn.number]
         np.testing.assert_allclose(drawn.weight, weight / weight.max(), rtol=1e-9)
-    for _ in range(prefetch):  # these were asked for by the sums of then
+    for _ in range(prefetch + 1):  # these were asked for by the sums of then
         replay.draw(64, rng, beta=1.0)
     assert set(replay.draw(64, rng, beta=1.0).number) == {4}
 
@@ -179,9 +180,9 @@ def test_a_shard_has_no_more_than_so_many_requests_before_it():
     for k in range(100):
         replay.add(transitions(10 * k, 10), np.ones(10))
         replay.set_errors(np.arange(10 * k), np.ones(10 * k))
-    assert MAX_UNANSWERED - 1 <= replay._pool.most_waiting <= MAX_UNANSWERED
+    assert MAX_UNANSWERED - 1 <= replay._messages._pool.most_waiting <= MAX_UNANSWERED
     replay.draw(10, np.random.default_rng(0), beta=0.4)
-    assert replay._pool.most_waiting <= MAX_UNANSWERED
+    assert replay._messages._pool.most_waiting <= MAX_UNANSWERED
 
 
 def test_a_batch_of_another_size_is_drawn_anew():
@@ -199,6 +200,8 @@ def test_what_a_shard_raises_is_raised_here():
     with pytest.raises(ShapeError, match="expected transitions") as raised:
         replay.draw(5, np.random.default_rng(0), beta=0.4)
     assert any("replay shard" in note for note in raised.value.__notes__)
+    with pytest.raises(WorkerError, match="raised ShapeError before"):
+        replay.draw(5, np.random.default_rng(0), beta=0.4)
 
 
 def test_bad_input_is_refused():
@@ -225,7 +228,7 @@ def test_a_shard_that_died_is_replaced_and_its_transitions_are_lost(prefetch, ca
     replay, rng = sharded(3, 10, prefetch=prefetch, restarts=1), np.random.default_rng(0)
     fill(replay, 40)
     replay.draw(30, rng, beta=0.4)
-    replay._pool.kill(1)
+    replay._messages._pool.kill(1)
     with caplog.at_level(logging.WARNING, "hotloop"):
         for _ in range(4):
             drawn = replay.draw(30, rng, beta=0.4)
@@ -256,7 +259,7 @@ def test_a_batch_that_waits_for_a_dead_shard_is_drawn_anew():
     replay, rng = sharded(2, 10, prefetch=1), np.random.default_rng(0)
     fill(replay, 20)
     replay.draw(16, rng, beta=0.4)
-    pool = replay._pool
+    pool = replay._messages._pool
     pool.silent = {0}
     replay.draw(16, rng, beta=0.4)  # asks for the next, which waits for shard 0 from now on
     assert not replay._batches[0].is_complete
@@ -272,7 +275,7 @@ def test_a_batch_that_waits_for_a_dead_shard_is_drawn_anew():
 def test_nothing_is_drawn_where_everything_was_lost():
     replay, rng = sharded(1, 10), np.random.default_rng(0)
     fill(replay, 10)
-    replay._pool.kill(0)
+    replay._messages._pool.kill(0)
     assert replay.draw(5, rng, beta=0.4) is None
     assert len(replay) == 0
     replay.add(transitions(10, 3), np.ones(3))
@@ -282,24 +285,24 @@ def test_nothing_is_drawn_where_everything_was_lost():
 def test_no_restart_left_is_said():
     replay, rng = sharded(2, 10, restarts=0), np.random.default_rng(0)
     fill(replay, 20)
-    replay._pool.kill(1)
+    replay._messages._pool.kill(1)
     for _ in range(2):
         with pytest.raises(WorkerError, match=r"shard 1: it died .*no restart is left"):
             replay.draw(5, rng, beta=0.4)
     replay.close()
-    assert replay._pool.closed
+    assert replay._messages._pool.closed
 
 
 def test_a_silent_shard_counts_as_dead():
     replay, rng = sharded(2, 10, timeout_s=0.05), np.random.default_rng(0)
     fill(replay, 20)
     replay.draw(5, rng, beta=0.4)
-    replay._pool.silent = {1}
+    replay._messages._pool.silent = {1}
     replay.set_errors(np.arange(20), np.ones(20))
-    start, replay._pool.start = (
-        replay._pool.start,
+    start, replay._messages._pool.start = (
+        replay._messages._pool.start,
         lambda shard: (
-            replay._pool.silent.clear(),
+            replay._messages._pool.silent.clear(),
             start(shard),
         ),
     )
@@ -349,18 +352,18 @@ def test_one_replay_goes_on_in_shards():
 def test_what_is_left_is_saved_where_a_shard_died():
     replay = sharded(3, 8, restarts=5)
     fill(replay, 24)
-    replay._pool.kill(1)
+    replay._messages._pool.kill(1)
     saved = replay.state_dict()
     assert saved["transitions"][3].tolist() == [n for n in range(24) if n % 3 != 1]
-    send, left = replay._pool.send, [2]
+    send, left = replay._messages._pool.send, [2]
 
     def kills(shard, request):
         left[0] -= 1
         if left[0] == 0:
-            replay._pool.kill(2)
+            replay._messages._pool.kill(2)
         send(shard, request)
 
-    replay._pool.send = kills
+    replay._messages._pool.send = kills
     saved = replay.state_dict()
     assert saved["transitions"][3].tolist() == [n for n in range(24) if n % 3 == 0]
 
@@ -407,7 +410,7 @@ def test_shards_here_share_the_memory_of_this_machine(monkeypatch):
 
 
 def pids(replay):
-    return [one.process.pid for one in replay._pool._shards.values()]
+    return [one.process.pid for one in replay._messages._pool._shards.values()]
 
 
 def processes(settings):

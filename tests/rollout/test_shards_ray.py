@@ -85,7 +85,7 @@ def test_a_killed_actor_is_replaced_and_nothing_is_left_after_close(caplog):
         drawn = replay.draw(16, rng, beta=0.4)
     expect_whole(drawn)
     assert set(drawn.number[drawn.number % 2 == 1]) <= set(range(61, 75, 2))
-    ray.kill(replay._pool._actors[0])
+    ray.kill(replay._messages._pool._actors[0])
     with pytest.raises(WorkerError, match=r"shard 0: it died .*no restart is left"):
         draw_for_ever(replay, rng)
     replay.close()
@@ -102,7 +102,7 @@ def pid_of(replay, shard):
     def own_pid(_):
         return os.getpid()
 
-    return ray.get(replay._pool._actors[shard].__ray_call__.remote(own_pid))
+    return ray.get(replay._messages._pool._actors[shard].__ray_call__.remote(own_pid))
 
 
 def test_memory_is_asked_for_and_must_fit():

@@ -1,7 +1,7 @@
 """Shards in this process: the plain form of those in processes and on Ray.
 
-A request is answered when it is waited for, so that a test can hold answers back or end a shard
-with requests before it.
+A message is answered when it is waited for, so that a test can hold answers back or end a shard
+with messages before it.
 """
 
 from collections import deque
@@ -23,9 +23,9 @@ class PlainShardPool:
         self.shards[shard] = Shard(self.settings)
         self.waiting[shard] = deque([None])
 
-    def send(self, shard, request):
+    def send(self, shard, requests):
         if shard in self.shards:
-            self.waiting[shard].append(request)
+            self.waiting[shard].append(requests)
             self.most_waiting = max(self.most_waiting, len(self.waiting[shard]))
 
     def wait(self, timeout_s):
@@ -34,9 +34,9 @@ class PlainShardPool:
         for shard, waiting in self.waiting.items():
             # What nobody waits for stays unanswered, as long as it may.
             for _ in range(0 if timeout_s == 0 or shard in self.silent else len(waiting)):
-                request = waiting.popleft()
+                requests = waiting.popleft()
                 one = self.shards[shard]
-                events.append(Answered(shard, one.answer(request) if request else one.begin()))
+                events.append(Answered(shard, one.answer(requests) if requests else one.begin()))
         return events
 
     def kill(self, shard):

@@ -58,14 +58,14 @@ class ShardSettings(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a request asked for, if anything. total: of the shard's priorities, afterwards."""
+    """What a message asked for, if anything. total: of the shard's priorities, afterwards."""
 
     total: float
     result: Found | Failure | None
 
 
 class Answered(NamedTuple):
-    """A shard has started, or has answered the oldest request that it had not yet answered."""
+    """A shard has started, or has answered the oldest message that it had not yet answered."""
 
     shard: int
     answer: Answer
@@ -82,14 +82,14 @@ Event = Answered | Died
 
 
 class ShardPool(Protocol):
-    """Shards by number. Requests to one are answered in their order; only `wait` blocks."""
+    """Shards by number. Messages to one are answered in their order; only `wait` blocks."""
 
     def start(self, shard: int) -> None:
         """Start an empty shard; its first answer says that it is there."""
         ...
 
-    def send(self, shard: int, request: Request) -> None:
-        """Send a request; a dead shard is noticed by `wait`."""
+    def send(self, shard: int, requests: tuple[Request, ...]) -> None:
+        """Send a message; a dead shard is noticed by `wait`."""
         ...
 
     def wait(self, timeout_s: float | None) -> list[Event]:
@@ -115,10 +115,12 @@ class Shard:
         """Say that it is there."""
         return Answer(self.replay.total, None)
 
-    def answer(self, request: Request) -> Answer:
-        """Do what is asked for; what that raises is the answer then."""
+    def answer(self, requests: tuple[Request, ...]) -> Answer:
+        """Do what a message asks for; the answer is what its last request finds, or its failure."""
+        result: Found | Failure | None = None
         try:
-            result: Found | Failure | None = self._do(request)
+            for request in requests:
+                result = self._do(request)
         except Exception as error:
             result = Failure.of(error)
         return Answer(self.replay.total, result)

@@ -8,17 +8,15 @@ sums are exact. Batches that are drawn ahead of their update use the sums and pr
 time; the weights are those of the probabilities with which they were truly drawn.
 """
 
-import logging
-import time
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import cloudpickle
 import numpy as np
 
-from hotloop.data.layout import leaves, tree_map
-from hotloop.errors import SettingError, ShapeError, WorkerError, expect_positive, expect_whole
+from hotloop.data.layout import Tree, leaves, tree_map
+from hotloop.errors import SettingError, ShapeError, expect_positive, expect_whole
 from hotloop.ops import importance_weights
 from hotloop.rollout.replay import (
     BELOW_1,
@@ -31,32 +29,10 @@ from hotloop.rollout.replay import (
     Transitions,
     stratified,
 )
-from hotloop.rollout.shard import (
-    Add,
-    Answer,
-    Answered,
-    ByAge,
-    Draw,
-    Event,
-    Request,
-    Restore,
-    SetErrors,
-    ShardPool,
-    ShardSettings,
-)
-from hotloop.rollout.worker import Failure
+from hotloop.rollout.shard import Add, ByAge, Draw, Restore, SetErrors, ShardPool, ShardSettings
+from hotloop.rollout.shard_messages import Search, ShardMessages
 
-MAX_UNANSWERED = 16  # requests that a shard may have before it: more are sent when it has answered
 CHUNK_BYTES = 32 << 20  # of the replay that a message carries when all of it is saved or loaded
-_LOG = logging.getLogger("hotloop")
-
-
-@dataclass(eq=False)
-class _Part:
-    """What one shard is asked for, of a batch or of all transitions."""
-
-    found: Found | None = None  # numbered over all shards
-    total: float = 0.0  # of the shard's priorities then
 
 
 @dataclass(eq=False)
@@ -65,22 +41,11 @@ class _Batch:
 
     count: int
     share: Doubles
-    parts: dict[int, _Part]
+    parts: dict[int, Search]
 
     @property
     def is_complete(self) -> bool:
         return all(part.found is not None for part in self.parts.values())
-
-
-@dataclass(eq=False)
-class _State:
-    """What is known of a shard."""
-
-    first: int = 0  # the shard's transitions that were given to those it replaces
-    total: float = 0.0  # of its priorities, at its last answer
-    heard_s: float = 0.0  # when that was, or when it was asked after a rest
-    # Requests that have no answer yet; a part waits for what is found.
-    unanswered: deque[_Part | None] = field(default_factory=deque)
 
 
 class ShardedReplay:
@@ -90,7 +55,7 @@ class ShardedReplay:
     draws each when it is asked for, by exact sums. restarts: how many shards that died may be
     replaced, each by an empty one; its transitions are lost. timeout_s: a shard that has not
     answered for so long counts as dead.
-    `add` and `set_errors` do not wait for the shards, unless one has many requests before it; what
+    `add` and `set_errors` do not wait for the shards, unless one has many messages before it; what
     goes wrong there is raised by a later call.
 
     Raises: SettingError for settings; WorkerError, here and from every method but `close`, where a
@@ -112,22 +77,20 @@ class ShardedReplay:
         expect_positive("replay: timeout_s", timeout_s)
         self.added = 0  # transitions since it was made
         self.lost = 0  # of them, with shards that died
-        self.restarts_left = restarts
-        self._pool, self._settings = pool, settings
-        self._prefetch, self._timeout_s = prefetch, timeout_s
-        self._states = [_State() for _ in range(num_shards)]
+        self._settings, self._prefetch = settings, prefetch
+        self._first = [0] * num_shards  # what was given to the shards that each one replaces
         self._batches: deque[_Batch] = deque()  # under way or complete, not yet taken
-        self._failed = ""  # why it cannot go on
-        try:
-            for shard in range(num_shards):
-                self._start(shard)
-            self._hear_all()
-        except BaseException:
-            pool.close()
-            raise
+        self._messages = ShardMessages(
+            pool, num_shards, restarts=restarts, timeout_s=timeout_s, on_death=self._lose
+        )
 
     def __len__(self) -> int:
-        return sum(map(self._held, range(len(self._states))))
+        return sum(map(self._held, range(len(self._first))))
+
+    @property
+    def restarts_left(self) -> int:
+        """How many more shards may be replaced."""
+        return self._messages.restarts_left
 
     def add(self, transitions: Transitions, error: Array) -> None:
         """Add transitions, in the place of the oldest; error: (n,), the first of each.
@@ -151,15 +114,17 @@ class ShardedReplay:
         batch = self._next(count, rng)
         if batch is None:
             return None
-        found, probability = [], []
-        for shard, part in sorted(batch.parts.items()):
-            assert part.found is not None
-            found.append(part.found)
-            probability.append(batch.share[shard] * part.found.priority / part.total)
+        number, probability, transitions = [], [], []
+        for shard, part in batch.parts.items():
+            found = part.found
+            assert found is not None
+            number.append((found.number + part.first) * len(self._first) + shard)
+            probability.append(batch.share[shard] * found.priority / part.total)
+            transitions.append(found.transitions)
         return Drawn(
-            _joined(*(one.number for one in found)),
+            _joined(*number),
             importance_weights(_joined(*probability), max(1, len(self)), beta=beta),
-            Transitions(*tree_map(_joined, *(one.transitions for one in found))),
+            Transitions(*tree_map(_joined, *transitions)),
         )
 
     def set_errors(self, number: Ints, error: Array) -> None:
@@ -168,28 +133,27 @@ class ShardedReplay:
         Raises: ShapeError for errors that are not finite.
         """
         _expect_finite(error)
-        self._make_room()
-        count = len(self._states)
-        for shard, state in enumerate(self._states):
+        self._messages.make_room()
+        count = len(self._first)
+        for shard, first in enumerate(self._first):
             # Those of a shard that was replaced are lost.
-            own = (number % count == shard) & (number // count >= state.first)
+            own = (number % count == shard) & (number // count >= first)
             if own.any():
-                request = SetErrors(number[own] // count - state.first, error[own])
-                self._send(shard, request, None)
+                request = SetErrors(number[own] // count - first, error[own])
+                self._messages.hold(shard, request)
 
     def figures(self) -> dict[str, float]:
         """How many transitions it holds, in how many shards, and how many were lost."""
         return {
             "replay_size": float(len(self)),
-            "replay_shards": float(len(self._states)),
+            "replay_shards": float(len(self._first)),
             "transitions_lost": float(self.lost),
         }
 
     def close(self) -> None:
         """End all shards. Idempotent."""
-        self._failed = "it is closed"
         self._batches.clear()
-        self._pool.close()
+        self._messages.close()
 
     # --- what is saved -------------------------------------------------------------------------
 
@@ -208,23 +172,22 @@ class ShardedReplay:
 
         Raises: ShapeError for a state of another replay; nothing is changed then.
         """
-        capacity = len(self._states) * self._settings.capacity
+        capacity = len(self._first) * self._settings.capacity
         saved = SavedReplay.of(state, capacity, example)
         if not (np.isfinite(saved.priority).all() and (saved.priority >= 0).all()):
             raise ShapeError("replay: state: expected priorities of 0 or more, got others")
         self._batches.clear()
         restarts, self.added = self.added > 0, 0
-        for shard in range(len(self._states)) if restarts else ():
-            self._pool.end(shard)
-            self._start(shard)
+        for shard in range(len(self._first)) if restarts else ():
+            self._messages.empty(shard)
+            self._first[shard] = 0
         held = len(saved.priority)
         by_age = (saved.added - held + np.arange(held)) % capacity
         for start in range(0, held, self._chunk):
             rows = by_age[start : start + self._chunk]
-            parts = iter([part[rows] for part in saved.parts])
-            transitions = Transitions(*tree_map(lambda _: next(parts), example))  # noqa: B023
-            self._deal(Restore, transitions, saved.priority[rows])
-        self._hear_all()
+            parts = [part[rows] for part in saved.parts]
+            self._deal(Restore, _with_leaves(example, parts), saved.priority[rows])
+        self._messages.wait_for_all()
 
     @property
     def _chunk(self) -> int:
@@ -233,16 +196,16 @@ class ShardedReplay:
 
     def _fetched(self) -> dict[str, Any] | None:
         """All transitions by their age; None if a shard died meanwhile."""
-        self._hear_all()
-        states = list(self._states)
-        numbers = [self._numbers(shard) for shard in range(len(self._states))]
+        self._messages.wait_for_all()
+        first = list(self._first)
+        numbers = [self._numbers(shard) for shard in range(len(self._first))]
         order = np.sort(np.concatenate(numbers))
         priority, parts = np.empty(len(order)), list[Array]()
         for shard, own in enumerate(numbers):
             place = np.searchsorted(order, own)
             for start in range(0, len(own), self._chunk):
                 found = self._by_age(shard, start)
-                if found is None or self._states != states:
+                if found is None or self._first != first:
                     return None
                 rows = place[start : start + self._chunk]
                 arrays = list(leaves(found.transitions))
@@ -253,11 +216,11 @@ class ShardedReplay:
         return {"added": len(order), "priority": priority, "transitions": parts}
 
     def _by_age(self, shard: int, start: int) -> Found | None:
-        part, state = _Part(), self._states[shard]
-        self._send(shard, ByAge(start, start + self._chunk), part)
-        while part.found is None and self._states[shard] is state:
-            self._hear()
-        return part.found
+        search = Search(self._first[shard])
+        self._messages.send(shard, ByAge(start, start + self._chunk), search)
+        while search.found is None and self._first[shard] == search.first:
+            self._messages.wait()
+        return search.found
 
     # --- batches -------------------------------------------------------------------------------
 
@@ -269,23 +232,25 @@ class ShardedReplay:
                 return None
             batch = self._batches[0]
             while not batch.is_complete and batch in self._batches:
-                self._hear()
+                self._messages.wait()
             if batch.is_complete:
                 return self._batches.popleft()
 
     def _ask_ahead(self, count: int, rng: np.random.Generator) -> None:
         """Ask for as many batches as are to be under way, while the shards hold anything."""
         while len(self._batches) <= self._prefetch:
-            self._make_room()
-            if not self._prefetch or not self._sums().any():
-                self._hear_all()
-            if not self._sums().any():
+            self._messages.make_room()
+            # The share of a single shard is 1, whatever its sum is.
+            is_known = self._prefetch or len(self._first) == 1
+            if not is_known or not self._messages.totals.any():
+                self._messages.wait_for_all()
+            if not self._messages.totals.any():
                 return
             self._batches.append(self._request(count, rng))
 
     def _request(self, count: int, rng: np.random.Generator) -> _Batch:
         """Ask the shards for a batch, each for the numbers that fall into its part of the total."""
-        sums = self._sums()
+        sums = self._messages.totals
         ends = np.cumsum(sums)
         point = stratified(count, rng) * ends[-1]
         upto = np.searchsorted(point, ends)
@@ -295,12 +260,21 @@ class ShardedReplay:
         for shard, (start, stop) in enumerate(zip(np.append(0, upto), upto, strict=False)):
             if stop > start:
                 own = (point[start:stop] - (ends[shard] - sums[shard])) / sums[shard]
-                batch.parts[shard] = part = _Part()
-                self._send(shard, Draw(own.clip(0.0, BELOW_1)), part)
+                batch.parts[shard] = part = Search(self._first[shard])
+                self._messages.send(shard, Draw(own.clip(0.0, BELOW_1)), part)
         return batch
 
-    def _sums(self) -> Doubles:
-        return np.array([state.total for state in self._states])
+    def _lose(self, shard: int) -> int:
+        """Note that a shard has died; returns how many transitions are lost with it."""
+        lost = self._held(shard)
+        self.lost += lost
+        self._first[shard] = self._given(shard)
+        self._batches = deque(
+            batch
+            for batch in self._batches
+            if shard not in batch.parts or batch.parts[shard].found is not None
+        )
+        return lost
 
     # --- numbers -------------------------------------------------------------------------------
 
@@ -308,119 +282,44 @@ class ShardedReplay:
         self, request: type[Add] | type[Restore], transitions: Transitions, value: Array
     ) -> None:
         """Give transitions to the shards, one after the other in turn."""
-        self._make_room()
-        count, before = len(self._states), self.added
+        self._messages.make_room()
+        count, before = len(self._first), self.added
         self.added += len(value)
         for shard in range(count):
             own = slice((shard - before) % count, None, count)
             if len(value[own]):
-                mine = tree_map(lambda rows: np.ascontiguousarray(rows[own]), transitions)  # noqa: B023
-                self._send(
-                    shard, request(Transitions(*mine), np.ascontiguousarray(value[own])), None
+                self._messages.send(
+                    shard, request(_rows_of(transitions, own), _rows_of(value, own))
                 )
 
     def _given(self, shard: int) -> int:
         """Transitions that a shard was given, with those that it replaces."""
-        return (self.added + len(self._states) - 1 - shard) // len(self._states)
+        return (self.added + len(self._first) - 1 - shard) // len(self._first)
 
     def _held(self, shard: int) -> int:
-        return min(self._given(shard) - self._states[shard].first, self._settings.capacity)
+        return min(self._given(shard) - self._first[shard], self._settings.capacity)
 
     def _numbers(self, shard: int) -> Ints:
         """The numbers of all transitions in a shard, the oldest first."""
         given, held = self._given(shard), self._held(shard)
-        return np.arange(given - held, given) * len(self._states) + shard
-
-    # --- requests and answers ------------------------------------------------------------------
-
-    def _start(self, shard: int) -> None:
-        self._states[shard] = _State(self._given(shard), heard_s=time.monotonic())
-        self._states[shard].unanswered.append(None)
-        self._pool.start(shard)
-
-    def _send(self, shard: int, request: Request, part: _Part | None) -> None:
-        state = self._states[shard]
-        if not state.unanswered:
-            state.heard_s = time.monotonic()
-        state.unanswered.append(part)
-        self._pool.send(shard, request)
-
-    def _make_room(self) -> None:
-        """Take in what has arrived, and wait while a shard has too many requests before it."""
-        self._take_in(self._pool.wait(0))
-        while any(len(state.unanswered) >= MAX_UNANSWERED for state in self._states):
-            self._hear()
-
-    def _hear_all(self) -> None:
-        """Wait until all requests are answered."""
-        while any(state.unanswered for state in self._states):
-            self._hear()
-
-    def _hear(self) -> None:
-        """Wait for the next answers, or for a shard that has been silent for too long."""
-        waiting = [shard for shard, state in enumerate(self._states) if state.unanswered]
-        until_s = min(self._states[shard].heard_s for shard in waiting) + self._timeout_s
-        self._take_in(self._pool.wait(max(0.0, until_s - time.monotonic()) + 0.01))
-        for shard in waiting:
-            state = self._states[shard]
-            if state.unanswered and time.monotonic() > state.heard_s + self._timeout_s:
-                self._pool.end(shard)
-                self._replace(shard, f"no answer for {self._timeout_s:g} s")
-
-    def _take_in(self, events: list[Event]) -> None:
-        if self._failed:
-            raise WorkerError(f"replay: {self._failed}")
-        failures: list[tuple[int, Failure]] = []
-        for event in events:
-            if not isinstance(event, Answered):
-                self._replace(event.shard, f"it died ({event.reason})")
-                continue
-            self._take_answer(event.shard, event.answer)
-            if isinstance(event.answer.result, Failure):
-                failures.append((event.shard, event.answer.result))
-        for shard, failure in failures:
-            error: Exception = cloudpickle.loads(failure.error)
-            error.add_note(f"in replay shard {shard}")
-            raise error
-
-    def _take_answer(self, shard: int, answer: Answer) -> None:
-        state = self._states[shard]
-        state.heard_s, state.total = time.monotonic(), answer.total
-        part = state.unanswered.popleft()
-        if part is not None and isinstance(answer.result, Found):
-            number = (answer.result.number + state.first) * len(self._states) + shard
-            part.found, part.total = answer.result._replace(number=number), answer.total
-
-    def _replace(self, shard: int, why: str) -> None:
-        """Put an empty shard in the place of a dead one; batches that wait for it are dropped."""
-        lost = self._held(shard)
-        self.lost += lost
-        left = f"{lost:,} transitions are lost with it"
-        if self.restarts_left < 1:
-            self._failed = (
-                f"shard {shard}: {why}; {left}; expected it to live, and no restart is left; look "
-                "for what ended it, or allow more restarts"
-            )
-            raise WorkerError(f"replay: {self._failed}")
-        self.restarts_left -= 1
-        _LOG.warning(
-            "replay shard %d: %s; %s, and an empty one takes its place (%d more may be replaced)",
-            shard,
-            why,
-            left,
-            self.restarts_left,
-        )
-        self._batches = deque(
-            batch
-            for batch in self._batches
-            if shard not in batch.parts or batch.parts[shard].found is not None
-        )
-        self._start(shard)
+        return np.arange(given - held, given) * len(self._first) + shard
 
 
 def _expect_finite(error: Array) -> None:
     if not np.isfinite(error).all():
         raise ShapeError("replay: error: expected finite numbers, got others")
+
+
+def _rows_of(tree: Tree, chosen: slice) -> Tree:
+    """Rows of every array, contiguous, as messages carry those without a further copy."""
+    rows = tree_map(lambda array: np.ascontiguousarray(array[chosen]), tree)
+    return Transitions(*rows) if isinstance(tree, Transitions) else rows
+
+
+def _with_leaves(example: Transitions, arrays: Sequence[Array]) -> Transitions:
+    """Transitions like the example, of these arrays."""
+    following = iter(arrays)
+    return Transitions(*tree_map(lambda _: next(following), example))
 
 
 def _joined(*parts: Array) -> Array:

@@ -44,9 +44,9 @@ class ProcessShardPool:
         self._shards[shard] = _Process()
         self._shards[shard].ask(self._settings)
 
-    def send(self, shard: int, request: Request) -> None:
-        """Send a request."""
-        self._shards[shard].ask(request)
+    def send(self, shard: int, requests: tuple[Request, ...]) -> None:
+        """Send a message."""
+        self._shards[shard].ask(requests)
 
     def wait(self, timeout_s: float | None) -> list[Event]:
         """Return the events of the shards that answer first; empty after the timeout."""

@@ -48,10 +48,10 @@ class RayShardPool:
         self._actors[shard] = actor = self._make.remote(self._settings)
         self._refs[shard] = deque([actor.begin.remote()])
 
-    def send(self, shard: int, request: Request) -> None:
-        """Send a request."""
+    def send(self, shard: int, requests: tuple[Request, ...]) -> None:
+        """Send a message."""
         if shard in self._actors:
-            self._refs[shard].append(self._actors[shard].answer.remote(request))
+            self._refs[shard].append(self._actors[shard].answer.remote(requests))
 
     def wait(self, timeout_s: float | None) -> list[Event]:
         """Return the events of the shards that answer first; empty after the timeout."""
