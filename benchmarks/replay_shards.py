@@ -52,10 +52,10 @@ def main() -> None:
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     rng = np.random.default_rng(0)
     payloads = (
-        Payload("4 floats", rng.random((ADDED, 4), np.float32), 100_000, 1e-3, 40, 50),
+        Payload("4 floats", rng.random((ADDED, 4), np.float32), 100_000, 1e-3, 16, 50),
         Payload(
             "4 x 84 x 84 bytes", rng.integers(0, 255, (ADDED, 4, 84, 84), np.uint8), 4_000, 20e-3,
-            12, 12,
+            8, 8,
         ),
     )  # fmt: skip
     parts = [
