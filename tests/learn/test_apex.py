@@ -434,6 +434,7 @@ def test_shards_are_saved_and_go_on_in_another_number(make, others):
         other.iterate()
 
 
+@pytest.mark.slow
 def test_a_resumed_training_may_have_another_number_of_shards(tmp_path):
     settings = ApexSettings(
         env_id=env_id("Bandit"),

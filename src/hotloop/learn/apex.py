@@ -34,7 +34,8 @@ from hotloop.rollout.shards import ShardedReplay
 _LOG = logging.getLogger("hotloop")
 # Of the envs, those that explore least: their returns are shown.
 SHOWN_SHARE = 0.25
-# Batches that are drawn ahead from shards; benchmarks/replay_shards.py.
+# Batches that are drawn ahead from shards. The first brings nearly all of the gain, and on Ray the
+# second a little more (benchmarks/replay_shards.py).
 PREFETCH = 2
 
 
