@@ -1,16 +1,24 @@
 """Ape-X: what goes into the replay, what is learned from it, and how much."""
 
+import logging
+import os
+import signal
+from dataclasses import replace
+
 import numpy as np
+import psutil
 import pytest
 import torch
 
 import hotloop
 from hotloop.errors import CheckpointError, SettingError, TargetError
-from hotloop.learn import apex
 from hotloop.learn.apex import Apex, ApexSettings
+from hotloop.learn.checkpoint import load_checkpoint
 from hotloop.learn.evaluate import Evaluation
 from hotloop.learn.learner import LossError
 from hotloop.learn.policies.explorer import action_values
+from hotloop.learn.training import train
+from hotloop.loop.control import process_control
 from hotloop.loop.state import Snapshot, unsupported_parts
 from support.learner_envs import env_id
 
@@ -305,18 +313,30 @@ def test_a_state_of_something_else_is_refused(make, change):
         *(("epsilon", 1.5), ("epsilon_spread", -1.0), ("priority_exponent", 2.0)),
         *(("importance_exponent", -0.1), ("batch_size", 0), ("target_every", 0)),
         *(("learn_after", 60_000), ("learn_after", 0), ("max_lag", -1)),
+        *(("replay_shards", -1), ("replay_shards", 3), ("prefetch", 1), ("prefetch", -1)),
     ],
 )
 def test_settings_are_refused_by_name(name, value):
-    with pytest.raises(SettingError, match=f"apex: {name}"):
+    named = "replay_size" if (name, value) == ("replay_shards", 3) else name
+    with pytest.raises(SettingError, match=f"apex: {named}"):
         ApexSettings(**{name: value})
+
+
+def test_shards_need_processes_or_actors():
+    with pytest.raises(SettingError, match=r"replay_shards: .*'serial'.*'process' or 'ray'"):
+        ApexSettings(backend="serial", replay_shards=2)
+    with pytest.raises(SettingError, match=r"multiple of replay_shards, 3.*such as 50001, got"):
+        ApexSettings(replay_shards=3)
+    assert ApexSettings().batches_ahead == 0
+    assert ApexSettings(replay_shards=2).batches_ahead > 0
+    assert ApexSettings(replay_shards=2, prefetch=0).batches_ahead == 0
 
 
 def test_a_replay_that_does_not_fit_is_refused(make, monkeypatch):
     class Memory:
         available = 10_000
 
-    monkeypatch.setattr(apex.psutil, "virtual_memory", lambda: Memory)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory)
     with pytest.raises(SettingError, match=r"at most 200, as a transition takes 40 bytes"):
         make(replay_size=5000, **SMALL)
 
@@ -344,3 +364,93 @@ def test_its_actors_act_in_processes(make):
     assert state["added"] == 20 * 20
     assert learner.figures()["lag_max"] <= learner.settings.max_lag
     assert learner.counts.optimizer_steps > 0
+
+
+# --- a replay in shards ----------------------------------------------------------------------
+
+SHARDS = LEARNS | {
+    **{"backend": "process", "num_envs": 4, "num_workers": 2},
+    **{"replay_size": 1000, "replay_shards": 2, "replay_ratio": 8.0},
+}
+
+
+def test_it_learns_from_shards(make):
+    learner = make(**SHARDS | {"learning_rate": 3e-3, "gamma": 0.5, "target_every": 10})
+    for _ in range(80):
+        learner.iterate()
+    figures = learner.figures()
+    assert figures["replay_size"] == len(learner.replay) == 1000
+    assert (figures["replay_shards"], figures["transitions_lost"]) == (2, 0)
+    assert figures["lag_max"] <= learner.settings.max_lag
+    evaluation = Evaluation.of(env_id("Bandit"))
+    assert evaluation(learner.policy).mean() > 9.5, "of 10, which the best policy gets"
+    evaluation.close()
+
+
+def test_it_goes_on_without_a_shard(make, caplog):
+    learner = make(**SHARDS)
+    while len(learner.replay) < 500:
+        learner.iterate()
+    os.kill(learner.replay._messages._pool._shards[1].process.pid, signal.SIGKILL)
+    with caplog.at_level(logging.WARNING, "hotloop"):
+        while learner.replay.restarts_left == 3:
+            learner.iterate()
+    assert "replay shard 1: it died" in caplog.text
+    before = learner.counts.optimizer_steps
+    for _ in range(20):
+        learner.iterate()
+    assert learner.counts.optimizer_steps > before
+    assert learner.figures()["transitions_lost"] >= 200
+
+
+def test_it_waits_for_transitions_where_all_were_lost(make):
+    learner = make(**SHARDS | {"replay_shards": 1})
+    while learner.counts.optimizer_steps < 10:
+        learner.iterate()
+    os.kill(learner.replay._messages._pool._shards[0].process.pid, signal.SIGKILL)
+    while learner.replay.restarts_left == 3:
+        learner.iterate()
+    before = learner.counts.optimizer_steps
+    while learner.counts.optimizer_steps < before + 20:
+        learner.iterate()
+    assert len(learner.replay) >= 50
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_shards_are_saved_and_go_on_in_another_number(make, others):
+    settings = SHARDS | {"save_replay": True}
+    learner = make(**settings)
+    for _ in range(10):
+        learner.iterate()
+    state = learner.state_dict()
+    other = make(**settings | {"replay_shards": others})
+    other.load_state_dict(state)
+    assert len(other.replay) == len(learner.replay) == 10 * 20
+    for mine, saved in zip(
+        other.replay.state_dict()["transitions"], state["replay"]["transitions"], strict=True
+    ):
+        np.testing.assert_array_equal(mine, saved)
+    for _ in range(3):
+        other.iterate()
+
+
+@pytest.mark.slow
+def test_a_resumed_training_may_have_another_number_of_shards(tmp_path):
+    settings = ApexSettings(
+        env_id=env_id("Bandit"),
+        **SHARDS | {"save_replay": True, "total_steps": 400, "target_return": 1e9},
+    )
+    path = tmp_path / "a.checkpoint"
+    train(settings, checkpoint=path)
+    more = replace(settings, replay_shards=1, prefetch=0, total_steps=800)
+    result = train(more, checkpoint=path, resume=load_checkpoint(path))
+    assert result.standing.env_steps >= 800
+    assert result.standing.figures["replay_size"] == result.standing.env_steps
+
+
+def test_the_loop_with_shards_can_be_measured(make):
+    loop = make(**SHARDS).loop()
+    assert not unsupported_parts(loop.state)
+    stages = {stage.name for stage in hotloop.run_benchmark(loop, seconds=0.5).summary.stages}
+    assert {"insert", "draw", "update", "set priorities"} <= stages
+    assert process_control().stages["draw"].effect == "effectful"

@@ -78,6 +78,23 @@ def test_it_trains_measures_its_lag_and_goes_on_without_an_actor(algorithm):
         learner.close()
 
 
+def test_apex_learns_from_shards_on_the_cluster():
+    more = {"learn_after": 20, "replay_ratio": 8.0, "replay_size": 2_000, "replay_shards": 2}
+    learner = Apex(ApexSettings(env_id=env_id("Bandit"), **SMALL, **more))
+    try:
+        while learner.counts.optimizer_steps < 20:
+            learner.iterate()
+        ray.kill(learner.replay._messages._pool._actors[0])
+        while not learner.figures()["transitions_lost"]:
+            learner.iterate()
+        before = learner.counts.optimizer_steps
+        while learner.counts.optimizer_steps < before + 20:
+            learner.iterate()
+        assert learner.replay.restarts_left == 2
+    finally:
+        learner.close()
+
+
 def test_more_actors_than_the_cluster_has_room_for_do_not_hold_up_the_others():
     settings = IMPALASettings(env_id=env_id("Bandit"), **SMALL | {"num_workers": 4})
     learner = IMPALA(settings)

@@ -278,8 +278,7 @@ def collector():
 
 
 def server_of(collector):
-    [child] = collector._workers._server._home._children
-    return child.process
+    return collector._workers._server._home._programs[0].process
 
 
 def test_planted_transitions_of_two_workers(collector):

@@ -3,21 +3,22 @@
 Settings, and what happens with a fragment: its windows of n steps go into the replay, with the
 errors that the actor's own values give them; then the learner draws as many transitions as the
 replay ratio asks for. How fragments come from the actors stands in `actors.py`, acting in
-`policies/explorer.py`, the replay in `hotloop.rollout.replay`.
+`policies/explorer.py`, the replay in `hotloop.rollout.replay`, or in `hotloop.rollout.shards` where
+other processes hold it.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import psutil
 import torch
 from torch import Tensor
 
 from hotloop.data.fragment import Fragment
 from hotloop.data.layout import Layout, Tree, tree_map
-from hotloop.errors import CheckpointError, SettingError, ShapeError
+from hotloop.errors import CheckpointError, SettingError, ShapeError, expect_whole
 from hotloop.learn.actors import ActorSettings, AsynchronousLearner
 from hotloop.learn.learner import Array, loops_of, next_values, policy_for
 from hotloop.learn.policies.actor import Actor
@@ -25,12 +26,17 @@ from hotloop.learn.policies.explorer import action_values, epsilons, single_choi
 from hotloop.learn.policies.tensors import to_tensors
 from hotloop.loop import stage
 from hotloop.ops import n_step_windows
-from hotloop.rollout.replay import Drawn, PrioritisedReplay, Transitions
+from hotloop.rollout.replay import Drawn, PrioritisedReplay, Replay, Transitions
+from hotloop.rollout.shard import ShardSettings
+from hotloop.rollout.shard_pools import expect_shard_backend, room_for, shard_pool
+from hotloop.rollout.shards import ShardedReplay
 
-# Of the memory that is free, how much a replay may take.
-MEMORY_SHARE = 0.8
+_LOG = logging.getLogger("hotloop")
 # Of the envs, those that explore least: their returns are shown.
 SHOWN_SHARE = 0.25
+# Batches that are drawn ahead from shards. The first brings nearly all of the gain, and on Ray the
+# second a little more (benchmarks/replay_shards.py).
+PREFETCH = 2
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,13 @@ class ApexSettings(ActorSettings):
     n_step: int = 5
     """Rewards of a transition, before the value of the observation arrived at."""
     replay_size: int = 50_000
-    """Transitions that are kept, the newest ones."""
+    """Transitions that are kept, the newest ones; in all shards together."""
+    replay_shards: int = 0
+    """Processes (with backend ray: actors) that hold the replay; 0: the learner itself."""
+    prefetch: int | None = None
+    """Batches drawn ahead, by the priorities of then; None takes 2 from shards, without them 0."""
+    restarts: int = 3
+    """How many actors that died may be replaced, and as many shards of the replay."""
     replay_ratio: float = 4.0
     """Transitions drawn for each env step: more learn more from each, and hold the actors back."""
     learn_after: int = 1_000
@@ -90,6 +102,35 @@ class ApexSettings(ActorSettings):
                 f"apex: learn_after: expected at most replay_size, {self.replay_size}, got "
                 f"{self.learn_after}: the replay would never hold so many"
             )
+        expect_whole("apex: prefetch", self.prefetch, 0)
+        if self.replay_shards:
+            self._expect_shards()
+        elif self.prefetch:
+            raise SettingError(
+                f"apex: prefetch: expected 0 without replay_shards, got {self.prefetch}: the "
+                "learner draws from its own memory at once; leave it out, or set replay_shards"
+            )
+
+    def _expect_shards(self) -> None:
+        try:
+            expect_shard_backend(self.backend)
+        except SettingError as error:
+            raise SettingError(f"apex: {error}") from None
+        rest = self.replay_size % self.replay_shards
+        if rest:
+            raise SettingError(
+                f"apex: replay_size: expected a multiple of replay_shards, {self.replay_shards}, "
+                f"as all shards are equally large, such as "
+                f"{self.replay_size - rest + self.replay_shards}, got "
+                f"{self.replay_size}"
+            )
+
+    @property
+    def batches_ahead(self) -> int:
+        """Batches that are drawn ahead of their update."""
+        if self.prefetch is None:
+            return PREFETCH if self.replay_shards else 0
+        return self.prefetch
 
 
 @dataclass
@@ -113,21 +154,37 @@ class Apex(AsynchronousLearner):
     def __init__(self, settings: ApexSettings) -> None:
         super().__init__(settings)
         try:
-            _expect_room(settings, self.observation_space, self.policy.obs_dtype)
             self.target = policy_for(settings, self.observation_space, self.action_space)
             self.target.flat.data.copy_(self.policy.flat.data)
-            self.replay = PrioritisedReplay(
-                settings.replay_size, exponent=settings.priority_exponent
-            )
+            self.replay = self._made_replay()
         except BaseException:
-            self.close()
+            super().close()
             raise
         self.choice = single_choice(self.policy.actions)
         self.counts = Counts()
         self.insert = stage("insert", self._insert, effect="effectful")
-        self.draw = stage("draw", self._draw, effect="stateful")
+        # What a shard was asked for cannot be put back.
+        self.draw = stage(
+            "draw", self._draw, effect="effectful" if settings.replay_shards else "stateful"
+        )
         self.update = stage("update", self._update, effect="stateful")
         self.set_priorities = stage("set priorities", self.replay.set_errors, effect="effectful")
+
+    def _made_replay(self) -> Replay:
+        s = self.settings
+        row_bytes = _row_bytes(self.observation_space, self.policy.obs_dtype)
+        _expect_room(s, row_bytes)
+        if not s.replay_shards:
+            return PrioritisedReplay(s.replay_size, exponent=s.priority_exponent)
+        capacity = s.replay_size // s.replay_shards
+        settings = ShardSettings(capacity, s.priority_exponent, capacity * row_bytes)
+        return ShardedReplay(
+            shard_pool(s.backend, settings),
+            s.replay_shards,
+            settings,
+            prefetch=s.batches_ahead,
+            restarts=s.restarts,
+        )
 
     def actor(self, seed: int) -> Actor:
         """What acts for this learner: the best action, or with each env's own ε any."""
@@ -162,8 +219,10 @@ class Apex(AsynchronousLearner):
         if len(self.replay) < s.learn_after:
             self.counts.owed = 0.0
         while self.counts.owed >= 1:
-            self.counts.owed -= 1
             drawn = self.draw()
+            if drawn is None:  # all was lost with its shards
+                break
+            self.counts.owed -= 1
             self.set_priorities(drawn.number, self.update(drawn))
         return self.counts.optimizer_steps > before
 
@@ -190,7 +249,7 @@ class Apex(AsynchronousLearner):
         self.replay.add(transitions, error)
         self.observe(f.obs, f.valid)
 
-    def _draw(self) -> Drawn:
+    def _draw(self) -> Drawn | None:
         s = self.settings
         return self.replay.draw(s.batch_size, self.rng, beta=s.importance_exponent)
 
@@ -224,7 +283,7 @@ class Apex(AsynchronousLearner):
             "td_loss": float(loss.detach()),
             "q_values": float(q.detach().mean()),
             "weight_mean": float(weight.mean()),
-            "replay_size": float(len(self.replay)),
+            **self.replay.figures(),
         }
         errors: Array = error.detach().cpu().numpy()
         return errors
@@ -254,6 +313,13 @@ class Apex(AsynchronousLearner):
         shown = ~endings["lost"] & (fragment.env_ids[endings["b"]] >= first)
         returns: list[float] = endings["return"][shown].tolist()
         return returns
+
+    def close(self) -> None:
+        """End all actors, and the shards of the replay. Idempotent."""
+        try:
+            super().close()
+        finally:
+            self.replay.close()
 
     # --- what is saved -------------------------------------------------------------------------
 
@@ -289,20 +355,25 @@ class Apex(AsynchronousLearner):
         return Transitions(obs, np.empty(0, self.policy.action_dtype), number, number, obs)
 
 
-def _expect_room(settings: ApexSettings, space: Any, dtype: Any) -> None:
-    """Refuse a replay that does not fit into memory, with SettingError."""
-    layouts = Layout.of(space).leaves
+def _row_bytes(space: Any, dtype: Any) -> int:
+    """The memory that a transition takes."""
     of_obs = sum(
         int(np.prod(leaf.shape)) * (leaf.dtype if dtype is None else np.dtype(dtype)).itemsize
-        for leaf in layouts
+        for leaf in Layout.of(space).leaves
     )
-    row = 2 * of_obs + 16  # action, reward and discount
-    available = psutil.virtual_memory().available
-    most = int(MEMORY_SHARE * available / row)
-    if settings.replay_size > most:
+    return 2 * of_obs + 16  # action, reward and discount
+
+
+def _expect_room(settings: ApexSettings, row_bytes: int) -> None:
+    """Refuse a replay that does not fit into memory, with SettingError."""
+    s = settings
+    room = room_for(s.backend, s.replay_shards, s.replay_size, row_bytes)
+    if room.rows is None:
+        _LOG.warning("apex: replay_size: %s: whether it fits was not checked", room.found)
+    elif s.replay_size > room.rows:
         raise SettingError(
-            f"apex: replay_size: expected at most {most:,}, as a transition takes {row:,} bytes "
-            f"and {available / 2**30:.1f} GiB are free here, got {settings.replay_size:,}"
+            f"apex: replay_size: expected at most {room.rows:,}, as a transition takes "
+            f"{row_bytes:,} bytes and {room.found}, got {s.replay_size:,}; {room.advice}"
         )
 
 

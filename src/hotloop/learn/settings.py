@@ -35,7 +35,13 @@ PLACES = (HEAD, ENVS, SERVER)
 # Settings that act with an inference server only, and with workers that policies act beside.
 _OF_SERVERS = ("server_batch", "server_deadline_s", "server_device")
 _OF_WORKERS = ("restarts", *Resources._fields)
-_FROM_ZERO = ("seed", "max_lag", "restarts", "hidden_layers")  # counts that may be 0
+_FROM_ZERO = (
+    "seed",
+    "max_lag",
+    "restarts",
+    "hidden_layers",
+    "replay_shards",
+)  # counts that may be 0
 
 
 @dataclass(frozen=True)
@@ -146,7 +152,7 @@ class LearnerSettings:
                 self._expect_unset(name, usual[name], where, "choose policy_at 'server'")
         if self.policy_at == HEAD:
             where = "policy_at 'head', where the engine of the envs sees to its workers"
-            for name in _OF_WORKERS:
+            for name in self._of_workers():
                 self._expect_unset(name, usual[name], where, "choose policy_at 'envs'")
         try:
             self.inference_settings()
@@ -158,9 +164,17 @@ class LearnerSettings:
 
     def at(self, place: str) -> Self:
         """Settings for a policy at another place, without those that would not act there."""
-        idle = [*(() if place == SERVER else _OF_SERVERS), *(_OF_WORKERS if place == HEAD else ())]
+        idle = [
+            *(() if place == SERVER else _OF_SERVERS),
+            *(self._of_workers() if place == HEAD else ()),
+        ]
         usual = self._usual()
         return replace(self, policy_at=place, **{name: usual[name] for name in idle})
+
+    def _of_workers(self) -> tuple[str, ...]:
+        """Settings that act only with workers that a policy acts beside; shards have restarts."""
+        shards = getattr(self, "replay_shards", 0)
+        return tuple(name for name in _OF_WORKERS if not (shards and name == "restarts"))
 
     @classmethod
     def _usual(cls) -> dict[str, Any]:

@@ -15,7 +15,7 @@ PERIOD_S = 0.5  # between two sets of events
 # Tags of figures that are no loss; every other one is `losses/NAME`.
 _CHARTS = (
     *("learning_rate", "lag_mean", "lag_max", "queue_depth", "fragments_dropped"),
-    *("replay_size", "weight_mean"),
+    *("replay_size", "replay_shards", "transitions_lost", "weight_mean"),
     *("server_batch_rows", "server_wait_s", "server_busy"),
 )
 _LOG = logging.getLogger("hotloop")

@@ -148,7 +148,12 @@ _LOSSES = {
     "td_loss": "temporal difference",
     "q_values": "Q",
 }
-_REPLAY = {"replay_size": "transitions", "weight_mean": "mean weight"}
+_REPLAY = {
+    "replay_size": "transitions",
+    "weight_mean": "mean weight",
+    "replay_shards": "shards",
+    "transitions_lost": "lost with shards",
+}
 _LAG = {
     "lag_mean": "mean",
     "lag_max": "most",

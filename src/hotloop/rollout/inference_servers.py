@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
-from multiprocessing.connection import Listener
+from multiprocessing.connection import Connection, Listener
 from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,8 +19,8 @@ from typing import Any, Protocol
 import cloudpickle
 
 from hotloop.errors import SettingError
-from hotloop.rollout.child import ChildProcess, connection_to_driver
 from hotloop.rollout.inference import InferenceSettings, serve
+from hotloop.rollout.program import Program, serve_driver
 from hotloop.rollout.served_policy import (
     BACKLOG,
     DRIVE,
@@ -153,6 +153,17 @@ class ServerOfDriver:
 # --- a process of this machine -----------------------------------------------------------------
 
 
+class _ServerProcess(Program):
+    """The driver's end of a server's process; all that it says here is how its start went."""
+
+    def __init__(self, threads: int) -> None:
+        super().__init__(__name__, threads)
+
+    def receive(self) -> bytes:
+        """Return nothing, or a pickled error. Raises: EOFError or OSError for a dead process."""
+        return self.connection.recv_bytes()
+
+
 class _ProcessHome:
     """A server in a process of this machine; on Linux its socket is no entry of a folder."""
 
@@ -162,48 +173,44 @@ class _ProcessHome:
         folder = Path(tempfile.gettempdir())
         self._address = f"\0{name}" if sys.platform == "linux" else str(folder / name)
         self.find: Callable[[], Any] = partial(str, self._address)
-        self._children: list[ChildProcess] = []
+        self._programs: dict[int, _ServerProcess] = {}  # the one that lives
         # Before the interpreter waits for anything at its end, and when this is dropped.
-        self.close = Finalize(self, _end_all, args=(self._children, self._address), exitpriority=99)
+        self.close = Finalize(self, _end, args=(self._programs, self._address), exitpriority=99)
 
     def start(self, key: bytes, arguments: bytes) -> None:
         """Start a process."""
-        _end_all(self._children, self._address)
-        child = ChildProcess(__name__, self._threads)
-        child.send(self._address, key, arguments)
-        self._children.append(child)
+        _end(self._programs, self._address)
+        program = self._programs[0] = _ServerProcess(self._threads)
+        program.send(self._address, key, arguments)
 
     def answer(self) -> bytes | None:
         """What it said of its start, once."""
-        [child] = self._children
-        try:
-            return child.connection.recv_bytes() if child.connection.poll(0) else None
-        except (EOFError, OSError):
-            return None
+        arrived, _ = self._programs[0].receive_all()
+        return arrived[0] if arrived else None
 
     def ended(self) -> str:
         """How it has ended; empty while it lives."""
-        [child] = self._children
-        return "" if child.process.poll() is None else f"process {child.process.pid}: {child.end()}"
+        program = self._programs[0]
+        return "" if program.process.poll() is None else program.end()
 
 
-def _end_all(children: list[ChildProcess], address: str) -> None:
-    for child in children:
-        child.end()
-    children.clear()
+def _end(programs: dict[int, _ServerProcess], address: str) -> None:
+    for program in programs.values():
+        program.end()  # at once: a server has nothing to close
+    programs.clear()
     if not address.startswith("\0"):
         Path(address).unlink(missing_ok=True)
 
 
 def main() -> None:
     """The program that a server process runs."""
-    connection = connection_to_driver()
-    try:
-        address, key, arguments = connection.recv()
-        with Listener(address, backlog=BACKLOG, authkey=key) as listener:
-            serve(listener, arguments, connection.send_bytes)
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        pass  # the driver is gone
+    serve_driver(_serve)
+
+
+def _serve(connection: "Connection[Any, Any]") -> None:
+    address, key, arguments = connection.recv()
+    with Listener(address, backlog=BACKLOG, authkey=key) as listener:
+        serve(listener, arguments, connection.send_bytes)
 
 
 # --- the table -----------------------------------------------------------------------------------

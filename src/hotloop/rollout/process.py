@@ -8,10 +8,9 @@ copied.
 
 import os
 import pickle
-import subprocess
 import weakref
 from collections import deque
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from multiprocessing.util import Finalize
 from typing import Any
 
@@ -21,31 +20,21 @@ import numpy as np
 from hotloop.data.fragment import Fragment, FragmentSpec
 from hotloop.data.shared import LatestMessage, SharedBlock
 from hotloop.loop.host import whole_cores
-from hotloop.rollout.child import ChildProcess, connection_to_driver
+from hotloop.rollout.program import Program, end_all, serve_driver, wait_for_news
 from hotloop.rollout.worker import Failure, FragmentWorker, Update
 from hotloop.rollout.worker_pool import Died, Event, Ready
 
 ROOM = 1.5  # of a place for updates, to the first that is written there
 SPARE_BLOCKS = 4  # that a worker keeps for its next fragments, of those that are free again
-CLOSE_S = 5.0  # a worker that has not closed its envs by then is killed
 
 
-class _Worker(ChildProcess):
+class _Worker(Program):
     """The driver's end of one process."""
 
-    def __init__(self, index: int, threads: int) -> None:
-        self.index = index
+    def __init__(self, threads: int) -> None:
+        super().__init__(__name__, threads)
         self.freed: deque[int] = deque()  # appended to by the finalizers of dropped arrays
         self._blocks: dict[int, tuple[SharedBlock, FragmentSpec]] = {}
-        super().__init__(__name__, threads)
-
-    def send_block(self, block: SharedBlock, *message: Any) -> None:
-        """Send a message and a block of memory with it."""
-        try:
-            self.connection.send(message)
-            block.send(self.connection, self.process.pid)
-        except (BrokenPipeError, ConnectionResetError):
-            pass
 
     def receive(self) -> Fragment | Failure | None:
         """Return the content of its next message. Raises: EOFError or OSError for a dead worker."""
@@ -84,14 +73,14 @@ class ProcessWorkerPool:
         self._workers: dict[int, _Worker] = {}
         self._updates: dict[bool, LatestMessage] = {}  # by `is_policy`; all workers read them
         # Before the interpreter waits for anything at its end, and when this is dropped.
-        self._end = Finalize(self, _end_all, args=(self._workers,), exitpriority=100)
+        self._end = Finalize(self, end_all, args=(self._workers,), exitpriority=100)
 
     def expect_room(self, workers: int) -> None:
         """Refuse nothing: there is always room."""
 
     def start(self, index: int, generation: int, policy: Update) -> None:
         """Start worker `index`; `wait` returns its failures."""
-        worker = self._workers[index] = _Worker(index, self._threads)
+        worker = self._workers[index] = _Worker(self._threads)
         payload = cloudpickle.dumps((self._settings, policy, index, generation))
         block = SharedBlock(len(payload))
         block.buffer[:] = payload
@@ -120,13 +109,8 @@ class ProcessWorkerPool:
 
     def wait(self, timeout_s: float | None) -> list[Event]:
         """Return the events of the workers that answer first; empty after the timeout."""
-        watched: dict[Any, _Worker] = {}
-        for worker in self._workers.values():
-            watched[worker.connection] = worker
-            if worker.pidfd >= 0:
-                watched[worker.pidfd] = worker
-        ready = {watched[source].index for source in wait(list(watched), timeout_s)}
-        return [event for index in sorted(ready) for event in self._events_of(index)]
+        ready = wait_for_news(self._workers, timeout_s)
+        return [event for index in ready for event in self._events_of(index)]
 
     def figures(self) -> dict[str, float]:
         """Nothing: every worker acts by itself."""
@@ -142,34 +126,11 @@ class ProcessWorkerPool:
         self._end()
 
     def _events_of(self, index: int) -> list[Event]:
-        worker = self._workers[index]
-        events: list[Event] = []
-        try:
-            # A dead worker may have left messages; the end of file comes after them.
-            while worker.connection.poll(0):
-                got = worker.receive()
-                if got is not None:
-                    events.append(Ready(index, got))
-            is_dead = worker.process.poll() is not None and not worker.connection.poll(0)
-        except (EOFError, OSError):
-            is_dead = True
+        arrived, is_dead = self._workers[index].receive_all()
+        events: list[Event] = [Ready(index, got) for got in arrived]
         if is_dead:
-            how = self._workers.pop(index).end()
-            events.append(Died(index, f"process {worker.process.pid}: {how}"))
+            events.append(Died(index, self._workers.pop(index).end()))
         return events
-
-
-def _end_all(workers: dict[int, _Worker]) -> None:
-    for worker in workers.values():
-        worker.send("close")
-        worker.connection.close()
-    for worker in workers.values():
-        try:
-            worker.process.wait(CLOSE_S)
-        except subprocess.TimeoutExpired:
-            pass
-        worker.end()
-    workers.clear()
 
 
 # --- in the worker ---------------------------------------------------------------------------
@@ -177,13 +138,10 @@ def _end_all(workers: dict[int, _Worker]) -> None:
 
 def main() -> None:
     """The program that a worker process runs."""
-    try:
-        _Answers(connection_to_driver()).serve()
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        pass  # the driver has closed its end
+    serve_driver(lambda connection: _Server(connection).serve())
 
 
-class _Answers:
+class _Server:
     """The end of the worker: answers requests, each with the newest policy."""
 
     def __init__(self, connection: "Connection[Any, Any]") -> None:
@@ -199,9 +157,13 @@ class _Answers:
         self._slot = 0
 
     def serve(self) -> None:
-        """Answer until asked to close, or until a failure was sent. Raises: OSError, EOFError."""
+        """Answer until the driver closes its end, or until a failure was sent.
+
+        Raises: OSError or EOFError where the driver has closed its end.
+        """
         try:
-            while self._read_messages():
+            while True:
+                self._read_messages()
                 self._asked -= 1
                 answer = self._answer()
                 self._connection.send(answer)
@@ -211,12 +173,10 @@ class _Answers:
             if self._worker is not None:
                 self._worker.close()
 
-    def _read_messages(self) -> bool:
-        """Read messages until a fragment is asked for; False if asked to close."""
+    def _read_messages(self) -> None:
+        """Read messages until a fragment is asked for."""
         while not self._asked or self._connection.poll(0):
             kind, *rest = self._connection.recv()
-            if kind == "close":
-                return False
             if kind == "fragment":
                 self._asked += 1
                 self._take_back(rest[0])
@@ -224,7 +184,6 @@ class _Answers:
                 self._arguments = bytes(SharedBlock.receive(self._connection).buffer)
             else:
                 self._updates[rest[0]] = LatestMessage(SharedBlock.receive(self._connection))
-        return True
 
     def _answer(self) -> tuple[Any, ...]:
         """Return the message with a fragment, or with the failure to make one."""

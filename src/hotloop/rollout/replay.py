@@ -5,7 +5,7 @@ there, the discounted rewards, the observation arrived at, and the discount of i
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,50 @@ class Drawn:
     transitions: Transitions
 
 
+class Found(NamedTuple):
+    """Transitions of a replay, with the number and the priority of each, (n,)."""
+
+    number: Ints
+    priority: Doubles
+    transitions: Transitions
+
+
+class Replay(Protocol):
+    """What a learner needs of a replay, wherever the transitions lie."""
+
+    def __len__(self) -> int:
+        """Transitions that it holds."""
+        ...
+
+    def add(self, transitions: Transitions, error: Array) -> None:
+        """Add transitions, in the place of the oldest; error: (n,), the first of each."""
+        ...
+
+    def draw(self, count: int, rng: np.random.Generator, *, beta: float) -> Drawn | None:
+        """Draw transitions by priority; None if all that it held was lost meanwhile."""
+        ...
+
+    def set_errors(self, number: Ints, error: Array) -> None:
+        """Set the errors of transitions that were drawn; those that are gone since are left out."""
+        ...
+
+    def figures(self) -> dict[str, float]:
+        """What is shown of it, by name."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything in it; every replay of this capacity can go on from it."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any], example: Transitions) -> None:
+        """Take over what `state_dict` gave; example: transitions of the same kind, any number."""
+        ...
+
+    def close(self) -> None:
+        """End the processes that it has. Idempotent."""
+        ...
+
+
 class PrioritisedReplay:
     """The newest `capacity` transitions, drawn by priority.
 
@@ -82,12 +126,19 @@ class PrioritisedReplay:
 
         Raises: ShapeError for errors that are not finite, or transitions unlike those before.
         """
+        self.restore(transitions, self._priority(error))
+
+    def restore(self, transitions: Transitions, priority: Doubles) -> None:
+        """Add transitions whose priorities (n,) are known, in the place of the oldest.
+
+        Raises: ShapeError for priorities that are not finite, or transitions unlike those before.
+        """
         count = len(transitions.reward)
         if self._held is None:
             self._held = Transitions(*tree_map(self._room, transitions))
         kept = slice(max(0, count - self.capacity), count)
         place = (self.added + np.arange(count)[kept]) % self.capacity
-        set_priorities(self._tree, place, self._priority(error[kept]))
+        set_priorities(self._tree, place, priority[kept])
 
         def write(held: Array, given: Array) -> None:
             if given.shape[1:] != held.shape[1:]:
@@ -105,16 +156,26 @@ class PrioritisedReplay:
         beta: how far the weights correct for the priorities, see `importance_weights`.
         Raises: SettingError for an empty replay.
         """
-        uniform = (np.arange(count) + rng.random(count)) / count
-        place = draw_by_priority(self._tree, np.minimum(uniform, _BELOW_1))
-        probability = self._tree[len(self._tree) // 2 + place] / self._tree[1]
-        held = self._held
-        assert held is not None  # else nothing has a priority
-        return Drawn(
-            self._number(place),
-            importance_weights(probability, len(self), beta=beta),
-            Transitions(*tree_map(lambda array: array[place], held)),
-        )
+        found = self.find(stratified(count, rng))
+        weight = importance_weights(found.priority / self.total, len(self), beta=beta)
+        return Drawn(found.number, weight, found.transitions)
+
+    @property
+    def total(self) -> float:
+        """The sum of all priorities."""
+        return float(self._tree[1])
+
+    def find(self, uniform: Doubles) -> Found:
+        """Return the transitions at which the sum of priorities passes u of the total.
+
+        uniform: (n,), numbers u of [0, 1). Raises: SettingError for an empty replay.
+        """
+        return self._rows(draw_by_priority(self._tree, uniform))
+
+    def by_age(self, start: int, stop: int) -> Found:
+        """Return transitions by their age: from the oldest, 0, to the newest, `len` - 1."""
+        oldest = self.added - len(self)
+        return self._rows((oldest + np.arange(start, min(stop, len(self)))) % self.capacity)
 
     def set_errors(self, number: Ints, error: Array) -> None:
         """Set the errors of transitions that were drawn; those that are gone since are left out.
@@ -123,6 +184,13 @@ class PrioritisedReplay:
         """
         here = number >= self.added - self.capacity
         set_priorities(self._tree, number[here] % self.capacity, self._priority(error[here]))
+
+    def figures(self) -> dict[str, float]:
+        """How many transitions it holds."""
+        return {"replay_size": float(len(self))}
+
+    def close(self) -> None:
+        """Do nothing: its memory goes when it is dropped."""
 
     # --- what is saved -------------------------------------------------------------------------
 
@@ -141,23 +209,14 @@ class PrioritisedReplay:
 
         Raises: ShapeError for a state of another replay; nothing is changed then.
         """
-        added, priority = int(state["added"]), np.asarray(state["priority"])
-        held = min(added, self.capacity)
-        parts = [np.asarray(part) for part in state["transitions"]]
-        kinds = [(array.dtype, array.shape[1:]) for array in leaves(example)]
-        if priority.shape != (held,) or (
-            held and [(part.dtype, part.shape[1:]) for part in parts] != kinds
-        ):
-            raise ShapeError(
-                f"replay: state: expected {held} transitions of {kinds}, got {priority.shape} and "
-                f"{[(part.dtype, part.shape) for part in parts]}"
-            )
+        saved = SavedReplay.of(state, self.capacity, example)
+        held = len(saved.priority)
         tree = sum_tree(self.capacity)
-        set_priorities(tree, np.arange(held), priority)
-        self._tree, self.added, self._held = tree, added, None
+        set_priorities(tree, np.arange(held), saved.priority)
+        self._tree, self.added, self._held = tree, saved.added, None
         if held:
             self._held = Transitions(*tree_map(self._room, example))
-            for array, part in zip(leaves(self._held), parts, strict=True):
+            for array, part in zip(leaves(self._held), saved.parts, strict=True):
                 array[:held] = part
 
     # --- parts -----------------------------------------------------------------------------------
@@ -169,10 +228,54 @@ class PrioritisedReplay:
         priority: Doubles = (np.abs(error, dtype=np.float64) + FLOOR) ** self.exponent
         return priority
 
+    def _rows(self, place: Ints) -> Found:
+        held = self._held
+        assert held is not None  # else nothing has a priority
+        return Found(
+            self._number(place),
+            self._tree[len(self._tree) // 2 + place],
+            Transitions(*tree_map(lambda array: array[place], held)),
+        )
+
     def _number(self, place: Ints) -> Ints:
         """The numbers of the transitions that lie in places."""
         newest = self.added - 1
         return newest - (newest - place) % self.capacity
 
 
-_BELOW_1 = np.nextafter(1.0, 0.0)
+class SavedReplay(NamedTuple):
+    """The state of a replay: transitions added since it was made, and those held, by place.
+
+    priority: (n,); parts: the leaves of the transitions, (n, ...). Number k lies in place k modulo
+    the capacity.
+    """
+
+    added: int
+    priority: Doubles
+    parts: list[Array]
+
+    @classmethod
+    def of(cls, state: dict[str, Any], capacity: int, example: Transitions) -> "SavedReplay":
+        """Read what a replay's `state_dict` gave. Raises: ShapeError for that of another replay."""
+        added, priority = int(state["added"]), np.asarray(state["priority"])
+        held = min(added, capacity)
+        parts = [np.asarray(part) for part in state["transitions"]]
+        kinds = [(array.dtype, array.shape[1:]) for array in leaves(example)]
+        found = [(part.dtype, part.shape[1:]) for part in parts]
+        # Of no transitions, there are no parts.
+        lengths = {len(part) for part in parts} <= {held}
+        if priority.shape != (held,) or (held and not (lengths and found == kinds)):
+            raise ShapeError(
+                f"replay: state: expected {held} transitions of {kinds}, got {priority.shape} and "
+                f"{[(part.dtype, part.shape) for part in parts]}"
+            )
+        return cls(added, priority, parts)
+
+
+def stratified(count: int, rng: np.random.Generator) -> Doubles:
+    """Draw numbers of [0, 1) in rising order, one from each of `count` equal parts."""
+    uniform: Doubles = np.minimum((np.arange(count) + rng.random(count)) / count, BELOW_1)
+    return uniform
+
+
+BELOW_1 = np.nextafter(1.0, 0.0)
