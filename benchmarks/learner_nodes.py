@@ -5,6 +5,9 @@ machine), an actor a node, each with an env whose step lasts 10 ms. What is lost
 node is what the learner, Ray and the scheduler cost. Then a cluster of two nodes loses one in the
 middle of a training, and gets another.
 
+Then as many simulated nodes of 48 cores as it takes until the learner or the machine is busy, each
+an actor whose 48 envs step in the same 10 ms.
+
     pip install 'hotloop[ray]'
     python benchmarks/learner_nodes.py --markdown docs/benchmarks/learner_nodes.md
 
@@ -35,6 +38,11 @@ VERSION = "1"
 NODES = (1, 2, 4, 8)
 LEARNERS = ("impala", "apex")
 ENV = "sleeping:Sleeping-v0"
+SIMULATED = "sleeping:Node-v0"
+CORES = 48  # of a simulated node
+RAYLETS = 4  # that simulated nodes are spread over
+SIMULATED_NODES = (1, 2, 4, 8, 16, 32)
+BUSY = 0.9
 STEPS_PER_S = 100.0  # of one env
 FRAGMENT_STEPS = 25
 WANTED = 0.95
@@ -42,11 +50,17 @@ PEERS = Path(__file__).parent / "peers"
 SETTLE_S, MEASURE_S = 3.0, 20.0
 
 
-def cluster_of(nodes: int) -> Cluster:
-    """A head without cores, and nodes of one core each."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+def cluster_of(nodes: int, num_cpus: int = 1) -> Cluster:
+    """A head without cores, and nodes of so many.
+
+    Without Ray's own metrics, whose agents would take a good part of the two cores here, one for
+    each node.
+    """
+    os.environ["RAY_enable_metrics_collection"] = "0"  # noqa: SIM112 - so Ray reads it
+    head = {"num_cpus": 0, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     for _ in range(nodes):
-        cluster.add_node(num_cpus=1)
+        cluster.add_node(num_cpus=num_cpus)
     cluster.wait_for_nodes()
     paths = [str(PEERS), os.environ.get("PYTHONPATH", "")]
     variables = {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
@@ -62,35 +76,49 @@ def end(cluster: Cluster) -> None:
         gc.collect()
 
 
-def learner_of(algorithm: str, nodes: int, env_id: str = ENV, **settings: Any) -> Any:
+def learner_of(algorithm: str, nodes: int, env_id: str = ENV, cores: int = 1) -> Any:
     kind = learner_type(algorithm)
-    # A batch of all nodes: of one fragment each, updates would outrun the fragments under way, and
+    # A batch of many nodes: of one fragment each, updates would outrun the fragments under way, and
     # more of them would be older than `max_lag`, and dropped, the more nodes there are.
     made = kind.settings_type(
         env_id=env_id,
         backend="ray",
-        num_envs=nodes,
+        num_envs=cores * nodes,
         num_workers=nodes,
-        batch_fragments=nodes,
-        **settings,
+        batch_fragments=nodes if cores == 1 else max(1, nodes // 2),
+        fragment_steps=FRAGMENT_STEPS,
     )
     return kind(made)  # type: ignore[call-arg]
+
+
+def simulated(algorithm: str, nodes: int) -> dict[str, Any]:
+    """As `scaling`, with nodes of many cores that are simulated."""
+    raylets = min(nodes, RAYLETS)
+    cluster = cluster_of(raylets, nodes // raylets)
+    learner = learner_of(algorithm, nodes, SIMULATED, CORES)
+    return {"what": "simulated", **measured(cluster, learner, algorithm, nodes, CORES * nodes)}
 
 
 def scaling(algorithm: str, nodes: int) -> dict[str, Any]:
     """Env steps a second that were learned from, and how busy the learner and the machine were."""
     cluster = cluster_of(nodes)
-    learner = learner_of(algorithm, nodes, fragment_steps=FRAGMENT_STEPS)
+    learner = learner_of(algorithm, nodes)
+    return {"what": "scaling", **measured(cluster, learner, algorithm, nodes, nodes)}
+
+
+def measured(
+    cluster: Cluster, learner: Any, algorithm: str, nodes: int, envs: int
+) -> dict[str, Any]:
+    """Measure a learner on a cluster, and end both."""
     try:
         begun: set[int] = set()
-        while len(begun) < nodes:  # every actor has sent a fragment
+        while len(begun) < envs:  # every actor has sent a fragment
             begun |= iterate(learner)
         run(learner, SETTLE_S)
         psutil.cpu_percent()
         steps, used = learner.progress.env_steps, time.process_time()
         seconds = run(learner, MEASURE_S)
         return {
-            "what": "scaling",
             "algorithm": algorithm,
             "nodes": nodes,
             "sps": (learner.progress.env_steps - steps) / seconds,
@@ -125,7 +153,7 @@ def run(learner: AsynchronousLearner, seconds: float) -> float:
 def losing_a_node(algorithm: str) -> dict[str, Any]:
     """Env steps a second with two nodes, with one after the other has gone, and with a new one."""
     cluster = cluster_of(2)
-    learner = learner_of(algorithm, 2, fragment_steps=FRAGMENT_STEPS)
+    learner = learner_of(algorithm, 2)
     rates: dict[str, float] = {}
 
     def measured(name: str, settle_s: float) -> None:
@@ -171,6 +199,11 @@ def main() -> None:
                     note(scaling(algorithm, nodes))
             if not found("losing a node", algorithm):
                 note(losing_a_node(algorithm))
+            for nodes in SIMULATED_NODES:
+                if not found("simulated", algorithm, nodes):
+                    if time.monotonic() - begin > 60 * options.minutes or is_busy(algorithm):
+                        break
+                    note(simulated(algorithm, nodes))
     write_page(
         options.markdown,
         "Learners on clusters of several nodes",
@@ -190,6 +223,20 @@ def found(what: str, algorithm: str, nodes: int | None = None) -> list[dict[str,
         for line in read(RESULTS)
         if (line["what"], line["algorithm"], line.get("nodes")) == (what, algorithm, nodes)
     ]
+
+
+def is_busy(algorithm: str) -> bool:
+    """Whether the learner or the machine was busy on the largest simulated cluster so far."""
+    return any(
+        bound(line) for nodes in SIMULATED_NODES for line in found("simulated", algorithm, nodes)
+    )
+
+
+def bound(line: dict[str, Any]) -> str:
+    """What is busy, and so holds the rate; empty where nothing is."""
+    if line["learner_busy"] >= BUSY:
+        return "the learner"
+    return "the machine" if line["machine_busy"] >= BUSY else ""
 
 
 def page() -> list[str]:
@@ -222,6 +269,15 @@ def page() -> list[str]:
             )
         header = ["nodes", "runs", "env steps/s", "of n times one", "", "learner busy"]
         parts += [f"## {algorithm}", table([*header, "machine busy", "mean lag"], rows)]
+    parts += [
+        f"## Simulated nodes of {CORES} cores",
+        f"Until the learner or this machine is at least {BUSY:.0%} busy: that holds the rate then, "
+        "and not the cluster.",
+    ]
+    for algorithm in LEARNERS:
+        lines = [line for n in SIMULATED_NODES for line in found("simulated", algorithm, n)[-1:]]
+        if lines:
+            parts += [f"### {algorithm}", simulated_table(lines)]
     rows = [
         [
             algorithm,
@@ -233,6 +289,26 @@ def page() -> list[str]:
     ]
     header = ["learner", "two nodes", "one is removed", "another has joined", "actors replaced"]
     return [*parts, "## A node goes, and one comes", table(header, rows)]
+
+
+def simulated_table(lines: list[dict[str, Any]]) -> str:
+    header = ["nodes", "env steps/s", "of what the envs could make", "learner busy"]
+    return table(
+        [*header, "machine busy", "mean lag", "dropped", "held by"],
+        [
+            [
+                str(line["nodes"]),
+                f"{line['sps']:,.0f}",
+                f"{line['sps'] / (STEPS_PER_S * CORES * line['nodes']):.3f}",
+                f"{line['learner_busy']:.0%}",
+                f"{line['machine_busy']:.0%}",
+                f"{line['lag_mean']:.1f}",
+                f"{line['dropped']:,.0f}",
+                bound(line) or "the envs",
+            ]
+            for line in lines
+        ],
+    )
 
 
 if __name__ == "__main__":

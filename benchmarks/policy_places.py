@@ -27,6 +27,7 @@ PEERS = Path(__file__).parent / "peers"
 RESULTS = Path("docs/benchmarks/policy_places.jsonl")
 VERSION = "1"
 TIME_S = 60.0  # of a race
+MAX_LAG = 100  # no fragment is dropped: what is compared is how many there are
 SLEEPING, PIXELS = "sleeping:Sleeping-v0", "pong:PongPixels-v0"
 # By the name of a row: the env, how many, in how many workers, and the network.
 ROWS: dict[str, tuple[str, int, int, dict[str, Any]]] = {
@@ -49,6 +50,7 @@ def measured(row: str, device: str) -> dict[str, Any]:
         num_workers=num_workers,
         backend="process",
         policy_at="auto",
+        max_lag=MAX_LAG,
         server_device=device,
         **network,
     )

@@ -20,7 +20,7 @@ from hotloop.learn import places
 from hotloop.learn.actors import Actors
 from hotloop.learn.algorithms import learner_type
 from hotloop.learn.checkpoint import load_checkpoint
-from hotloop.learn.places import fastest, placed
+from hotloop.learn.places import fastest, is_settled, placed
 from hotloop.learn.policies.actor import Weights
 from hotloop.learn.policies.policy import make_policy
 from hotloop.learn.ppo import PPO, PPOSettings
@@ -307,6 +307,12 @@ def test_the_fastest_is_taken_unless_a_simpler_place_may_be_as_fast():
     assert fastest(np.array([100.0, 80.0, 200.0]) + noise) == 2
 
 
+def test_a_race_is_settled_when_one_is_proved_faster_than_all_others():
+    noise = np.array([1.0, -1.0, 0.5, -0.5, 0.2, -0.2])[:, None]
+    assert is_settled(np.array([100.0, 120.0, 80.0]) + noise)
+    assert not is_settled(np.array([100.0, 120.0, 120.1]) + noise * [1, 1, -1])
+
+
 class Clocked:
     """A learner whose iterations take planted times; two fragments are under way elsewhere."""
 
@@ -340,6 +346,7 @@ class Clocked:
 
 def test_auto_lets_one_work_at_a_time_and_closes_all(monkeypatch, caplog):
     monkeypatch.setattr(places, "TURN_S", 0.02)
+    monkeypatch.setattr(places, "TIME_S", 1.0)
     caplog.set_level(logging.INFO, "hotloop")
     Clocked.log.clear()
     settings = placed(Clocked, PPOSettings(**SMALL, policy_at="auto"))
@@ -358,7 +365,7 @@ def test_auto_lets_one_work_at_a_time_and_closes_all(monkeypatch, caplog):
 
 def test_auto_ends_with_a_learner_at_one_place(make, monkeypatch, tmp_path):
     monkeypatch.setattr(places, "TURN_S", 0.01)
-    monkeypatch.setattr(places, "ROUNDS", 3)
+    monkeypatch.setattr(places, "TIME_S", 0.5)
     path = tmp_path / "one.checkpoint"
     settings = PPOSettings(**SMALL, policy_at="auto", total_steps=80)
     train(settings, checkpoint=path)

@@ -98,3 +98,11 @@ def test_bad_input_is_refused():
         with pytest.raises(ShapeError, match="replay: state"):
             other.load_state_dict({**state, **change}, transitions(0, 0))
     assert len(other) == 0
+
+
+@pytest.mark.parametrize("number", [-1, 3, 10])
+def test_numbers_that_were_never_given_out_are_refused(number: int) -> None:
+    replay = PrioritisedReplay(5)
+    replay.add(transitions(0, 3), np.ones(3))
+    with pytest.raises(ShapeError, match=f"from 0 and below 3, got {number}"):
+        replay.set_errors(np.array([0, number]), np.ones(2))

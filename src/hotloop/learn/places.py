@@ -18,8 +18,8 @@ from hotloop.loop.figures import paired_ratio
 if TYPE_CHECKING:
     from hotloop.learn.learner import Learner
 
-TURN_S = 0.25  # of each learner in a round, and at least one iteration
-ROUNDS, MIN_ROUNDS = 8, 3
+TURN_S = 0.25  # of each learner in a round, and at least a fragment of every actor
+ROUNDS, MIN_ROUNDS = 8, 3  # where time allows, and at least
 TIME_S = 20.0
 S = TypeVar("S", bound=Any)
 _LOG = logging.getLogger("hotloop")
@@ -28,8 +28,9 @@ _LOG = logging.getLogger("hotloop")
 def placed(kind: "Callable[[S], Learner]", settings: S) -> S:
     """Return settings that say where the policy acts; `auto` is decided by measurement.
 
-    For about eight seconds, longer where an iteration takes more than a quarter of one. The log
-    says what was measured, at level INFO. Nothing that is learned meanwhile is kept.
+    For about eight seconds; for up to twenty where two are close, longer where an iteration takes
+    more than a quarter of one. The log says what was measured, at level INFO. Nothing that is
+    learned meanwhile is kept.
     Raises: as making the learner and its iterations.
     """
     if settings.policy_at != AUTO:
@@ -42,6 +43,13 @@ def placed(kind: "Callable[[S], Learner]", settings: S) -> S:
     _LOG.info("the policy acts at: %s (env steps a second: %s)", place, measured)
     decided: S = settings.at(place)
     return decided
+
+
+def is_settled(rates: NDArray[np.float64]) -> bool:
+    """Return whether one variant is proved faster than every other; rates: (rounds, variants)."""
+    best = int(rates.mean(axis=0).argmax())
+    others = [variant for variant in range(rates.shape[1]) if variant != best]
+    return all(paired_ratio(rates[:, best], rates[:, other]).low > 1 for other in others)
 
 
 def fastest(rates: NDArray[np.float64]) -> int:
@@ -57,11 +65,12 @@ def fastest(rates: NDArray[np.float64]) -> int:
 
 
 def race(
-    kind: "Callable[[S], Learner]", variants: Sequence[S], *, time_s: float = TIME_S
+    kind: "Callable[[S], Learner]", variants: Sequence[S], *, time_s: float | None = None
 ) -> NDArray[np.float64]:
     """Let learners of several settings work in turns.
 
-    time_s: no further round begins then, if there were enough.
+    time_s: TIME_S if None; no round begins then, if there were enough, nor when one is proved
+    the fastest.
     Returns: the env steps a second of each in each round, (rounds, variants).
     """
     with ExitStack() as stack:
@@ -70,8 +79,10 @@ def race(
             racers.append(_Racer(kind(settings)))
             stack.callback(racers[-1].close)
         begin, rates = time.monotonic(), list[list[float]]()
-        while len(rates) < ROUNDS:
-            if len(rates) >= MIN_ROUNDS and time.monotonic() - begin > time_s:
+        while True:
+            if len(rates) >= MIN_ROUNDS and time.monotonic() - begin > (time_s or TIME_S):
+                break
+            if len(rates) >= ROUNDS and is_settled(np.array(rates)):
                 break
             rates.append([racer.rate() for racer in racers])
     return np.array(rates)
@@ -97,8 +108,12 @@ class _Racer:
         for _ in range(1 + self._learner.in_flight):
             self._learner.iterate()
         begin, steps = time.perf_counter(), 0
-        while not steps or time.perf_counter() - begin < TURN_S:
+        # Actors with envs that wait send their fragments at the same time, in bursts: one that
+        # were cut in two would be counted wrong.
+        left = max(1, self._learner.in_flight)
+        while left > 0 or time.perf_counter() - begin < TURN_S:
             steps += self._learner.iterate()
+            left -= 1
         seconds = time.perf_counter() - begin
         self._pause()
         return steps / seconds

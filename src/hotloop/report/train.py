@@ -127,6 +127,7 @@ def _figures(facts: dict[str, Any]) -> list[tuple[str, str]]:
             ("loss", _named(facts["figures"], _LOSSES)),
             ("lag", _named(facts["figures"], _LAG)),
             ("replay", _named(facts["figures"], _REPLAY)),
+            ("server", _named(facts["figures"], _SERVER)),
         )
         if parts
     ]
@@ -153,6 +154,11 @@ _REPLAY = {
     "weight_mean": "mean weight",
     "replay_shards": "shards",
     "transitions_lost": "lost with shards",
+}
+_SERVER = {
+    "server_batch_rows": "rows of a batch",
+    "server_wait_s": "wait, s",
+    "server_busy": "busy",
 }
 _LAG = {
     "lag_mean": "mean",

@@ -94,7 +94,8 @@ class TrainView:
             _progress(now, total),
             _rates(before, now),
             _returns(now, trainer.target_return),
-            _lag(now),
+            _shown(now, LAG),
+            _shown(now, SERVER),
             self._machine(before, now),
         ]
         self._before = now
@@ -138,14 +139,22 @@ def _return(value: float) -> str:
     return "…" if math.isnan(value) else f"{value:.1f}"
 
 
-def _lag(now: Standing) -> Row:
-    """How far the acting policies are behind, where they can be."""
-    names = {
-        "lag_mean": "lag",
-        "lag_max": "most",
-        "queue_depth": "queue",
-        "fragments_dropped": "dropped",
-    }
+# Figures by their names, and how they are shown: how far acting policies are behind, where they can
+# be, and what an inference server does, where there is one.
+LAG = {
+    "lag_mean": "lag",
+    "lag_max": "most",
+    "queue_depth": "queue",
+    "fragments_dropped": "dropped",
+}
+SERVER = {
+    "server_batch_rows": "server batch",
+    "server_wait_s": "wait s",
+    "server_busy": "busy",
+}
+
+
+def _shown(now: Standing, names: dict[str, str]) -> Row:
     return [(shown, number(now.figures[n])) for n, shown in names.items() if n in now.figures]
 
 

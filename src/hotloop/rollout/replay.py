@@ -180,8 +180,9 @@ class PrioritisedReplay:
     def set_errors(self, number: Ints, error: Array) -> None:
         """Set the errors of transitions that were drawn; those that are gone since are left out.
 
-        Raises: ShapeError for errors that are not finite.
+        Raises: ShapeError for errors that are not finite, and for numbers not given out yet.
         """
+        expect_given_out(number, self.added)
         here = number >= self.added - self.capacity
         set_priorities(self._tree, number[here] % self.capacity, self._priority(error[here]))
 
@@ -276,6 +277,16 @@ def stratified(count: int, rng: np.random.Generator) -> Doubles:
     """Draw numbers of [0, 1) in rising order, one from each of `count` equal parts."""
     uniform: Doubles = np.minimum((np.arange(count) + rng.random(count)) / count, BELOW_1)
     return uniform
+
+
+def expect_given_out(number: Ints, added: int) -> None:
+    """Refuse numbers of transitions that were never added, with ShapeError."""
+    unknown = number[(number < 0) | (number >= added)]
+    if len(unknown):
+        raise ShapeError(
+            f"replay: number: expected those of transitions that were drawn, from 0 and below "
+            f"{added:,}, got {unknown[0]:,}; set errors with the numbers of a draw"
+        )
 
 
 BELOW_1 = np.nextafter(1.0, 0.0)

@@ -27,6 +27,7 @@ from hotloop.rollout.replay import (
     Ints,
     SavedReplay,
     Transitions,
+    expect_given_out,
     stratified,
 )
 from hotloop.rollout.shard import Add, ByAge, Draw, Restore, SetErrors, ShardPool, ShardSettings
@@ -130,9 +131,10 @@ class ShardedReplay:
     def set_errors(self, number: Ints, error: Array) -> None:
         """Set the errors of transitions that were drawn; those that are gone since are left out.
 
-        Raises: ShapeError for errors that are not finite.
+        Raises: ShapeError for errors that are not finite, and for numbers not given out yet.
         """
         _expect_finite(error)
+        expect_given_out(number, self.added)
         self._messages.make_room()
         count = len(self._first)
         for shard, first in enumerate(self._first):
