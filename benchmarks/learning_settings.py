@@ -87,6 +87,8 @@ SYSTEMS: Mapping[str, System] = {
     "CleanRL-style PPO": System("cleanrl_style_ppo.py"),
     "SB3 PPO": System("sb3_ppo.py", "stable-baselines3"),
     "Tianshou PPO": System("tianshou_ppo.py", "tianshou"),
+    "SB3 DQN": System("sb3_dqn.py", "stable-baselines3"),
+    "Tianshou DQN": System("tianshou_dqn.py", "tianshou"),
     "sbx PPO": System("sb3_ppo.py", "sbx-rl", venv="sbx", arguments=("sbx",)),
     "Sample Factory APPO": System("sample_factory_appo.py", "sample-factory", venv="sf"),
     "RLlib PPO": System("rllib_ppo.py", "ray", venv="rllib"),
@@ -185,6 +187,91 @@ ZOO: Mapping[str, Settings] = {
     },
 }
 
+# The zoo's entries for DQN, by Stable-Baselines3's names; but for the env steps, of which there are
+# as many as the others have.
+SB3_DQN: Mapping[str, Settings] = {
+    "CartPole-v1": {
+        "total_steps": 400_000,
+        "sb3": {
+            "learning_rate": 2.3e-3,
+            "batch_size": 64,
+            "buffer_size": 100_000,
+            "learning_starts": 1_000,
+            "gamma": 0.99,
+            "target_update_interval": 10,
+            "train_freq": 256,
+            "gradient_steps": 128,
+            "exploration_fraction": 0.16 * 50_000 / 400_000,
+            "exploration_final_eps": 0.04,
+            "net_arch": [256, 256],
+        },
+    },
+    "LunarLander-v3": {
+        "total_steps": 500_000,
+        "sb3": {
+            "learning_rate": 6.3e-4,
+            "batch_size": 128,
+            "buffer_size": 50_000,
+            "learning_starts": 0,
+            "gamma": 0.99,
+            "target_update_interval": 250,
+            "train_freq": 4,
+            "gradient_steps": -1,
+            "exploration_fraction": 0.12 * 100_000 / 500_000,
+            "exploration_final_eps": 0.1,
+            "net_arch": [256, 256],
+        },
+    },
+}
+
+_TIANSHOU_DQN: Settings = {
+    "hidden_layers": 2,
+    "dueling": True,
+    "priority_exponent": 0.6,
+    "importance_exponent": 0.4,
+    "gamma": 0.99,
+}
+# As in Tianshou's own examples of these envs, with prioritised replay and a dueling network.
+TIANSHOU_DQN: Mapping[str, Settings] = {
+    "CartPole-v1": {
+        **_TIANSHOU_DQN,
+        "total_steps": 400_000,
+        "num_envs": 10,
+        "fragment_steps": 1,
+        "hidden_size": 128,
+        "learning_rate": 1e-3,
+        "gamma": 0.9,
+        "n_step": 3,
+        "target_every": 320,
+        "replay_size": 20_000,
+        "learn_after": 640,
+        "batch_size": 64,
+        "updates_per_step": 0.1,
+        "epsilon": 0.1,
+        "epsilon_decay": 1.0,
+        "epsilon_end": 0.1,
+        "epoch_steps": 1_000,
+    },
+    "LunarLander-v3": {
+        **_TIANSHOU_DQN,
+        "total_steps": 500_000,
+        "num_envs": 16,
+        "fragment_steps": 1,
+        "hidden_size": 128,
+        "learning_rate": 0.013,
+        "n_step": 4,
+        "target_every": 500,
+        "replay_size": 100_000,
+        "learn_after": 2_048,
+        "batch_size": 128,
+        "updates_per_step": 0.0625,
+        "epsilon": 0.73,
+        "epsilon_decay": 1 - 5e-6,
+        "epsilon_end": 0.01,
+        "epoch_steps": 2_000,
+    },
+}
+
 TRAININGS: Mapping[str, Mapping[str, Settings]] = {
     "CartPole-v1": {
         "PPO": {"algorithm": "ppo", "total_steps": 80_000},
@@ -198,6 +285,8 @@ TRAININGS: Mapping[str, Mapping[str, Settings]] = {
         "sbx PPO": ZOO["CartPole-v1"],
         "RLlib PPO": ZOO["CartPole-v1"],
         "Sample Factory APPO": ZOO["CartPole-v1"],
+        "SB3 DQN": SB3_DQN["CartPole-v1"],
+        "Tianshou DQN": TIANSHOU_DQN["CartPole-v1"],
     },
     "Acrobot-v1": {
         "PPO": {
@@ -252,6 +341,8 @@ TRAININGS: Mapping[str, Mapping[str, Settings]] = {
         "Tianshou PPO": ZOO["LunarLander-v3"],
         "sbx PPO": ZOO["LunarLander-v3"],
         "RLlib PPO": ZOO["LunarLander-v3"],
+        "SB3 DQN": SB3_DQN["LunarLander-v3"],
+        "Tianshou DQN": TIANSHOU_DQN["LunarLander-v3"],
     },
     "HalfCheetah-v5": {
         "PPO": {

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from hotloop.learn.appo import APPO, APPOSettings
-from hotloop.learn.correction import Steps
 from hotloop.learn.evaluate import Evaluation
+from hotloop.learn.steps import Steps
 from hotloop.ops import gae
 from support.learner_envs import env_id
 
@@ -24,7 +24,7 @@ def test_without_lag_its_advantages_are_those_of_ppo(learner):
     """λ of V-trace is then that of GAE, whose returns the critic learns."""
     steps = Steps.of(learner.actors.take(1))
     value, _, target = learner._targets(steps)
-    last = learner.value_of(steps.obs[-1])
+    last = learner.value_of(steps.last_obs)
     arrived = np.concatenate((value[1:], last[None]))
     t, b = steps.final_t, steps.final_b
     arrived[t, b] = learner.value_of(steps.final_obs)
@@ -46,7 +46,7 @@ def test_the_ratio_of_an_advantage_is_taken_out(learner):
     value, advantage, _ = learner._targets(steps)
     # The last step of a fragment has no trace behind it: r + γ V(arrived) − V, with any ratio.
     last = steps.reward.shape[0] - 1
-    arrived = learner.value_of(steps.obs[-1])
+    arrived = learner.value_of(steps.last_obs)
     for t, b, final in zip(
         steps.final_t, steps.final_b, learner.value_of(steps.final_obs), strict=True
     ):

@@ -4,7 +4,6 @@ Pure functions of the journal's entries.
 """
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -228,4 +227,5 @@ def _within(value: float, interval: Metric) -> bool | None:
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    return statistics.fmean(values) if values else None
+    # Shares, not a sum: that of ratios to a gain of almost nothing may be too large for a number.
+    return math.fsum(value / len(values) for value in values) if values else None
