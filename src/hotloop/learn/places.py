@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 TURN_S = 0.25  # of each learner in a round, and at least a fragment of every actor
 ROUNDS, MIN_ROUNDS = 8, 3  # where time allows, and at least
 TIME_S = 20.0
+CLOSE = 0.05  # a gain below it, and not proved, is not worth more processes
 S = TypeVar("S", bound=Any)
 _LOG = logging.getLogger("hotloop")
 
@@ -53,13 +54,15 @@ def is_settled(rates: NDArray[np.float64]) -> bool:
 
 
 def fastest(rates: NDArray[np.float64]) -> int:
-    """Return the number of the variant to take: the first that is not proved slower than another.
+    """Return the number of the variant to take: the first that is about as fast as the fastest.
 
+    That is, not proved slower, and slower by less than `CLOSE` as it was measured.
     rates: (rounds, variants), those with the fewest processes first.
     """
     best = int(rates.mean(axis=0).argmax())
     for variant in range(best):
-        if paired_ratio(rates[:, best], rates[:, variant]).low <= 1:
+        ratio = paired_ratio(rates[:, best], rates[:, variant])
+        if ratio.low <= 1 and ratio.value < 1 + CLOSE:
             return variant
     return best
 

@@ -185,9 +185,10 @@ class LearnerSettings:
         """Refuse a setting that would not act."""
         value = getattr(self, name)
         if value != unset:
+            expected = repr(unset) if isinstance(unset, str) else "none"
             raise SettingError(
-                f"{self.algorithm}: {name}: expected none with {where}, got {value!r}; leave it "
-                f"out, or {instead}"
+                f"{self.algorithm}: {name}: expected {expected} with {where}, got {value!r}; leave "
+                f"it out, or {instead}"
             )
 
     @property

@@ -157,7 +157,7 @@ _REPLAY = {
 }
 _SERVER = {
     "server_batch_rows": "rows of a batch",
-    "server_wait_s": "wait, s",
+    "server_wait_s": "seconds waited",
     "server_busy": "busy",
 }
 _LAG = {

@@ -149,7 +149,7 @@ LAG = {
 }
 SERVER = {
     "server_batch_rows": "server batch",
-    "server_wait_s": "wait s",
+    "server_wait_s": "seconds waited",
     "server_busy": "busy",
 }
 

@@ -9,6 +9,7 @@ import os
 import secrets
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from multiprocessing.connection import Connection, Listener
@@ -34,6 +35,8 @@ from hotloop.rollout.served_policy import (
 )
 from hotloop.rollout.worker import Update
 from hotloop.rollout.worker_pool import Resources
+
+START_S = 0.01  # between two looks at a server that is starting
 
 
 class ServerHome(Protocol):
@@ -92,12 +95,18 @@ class ServerOfDriver:
         return ServedPolicy(self._home.find, self._key)
 
     def update(self, update: Update) -> None:
-        """Send a policy or weights; a server that is not ready yet gets the newest when it is."""
+        """Send a policy or weights, which act in all requests that are made afterwards.
+
+        A server that is just starting is waited for: else it might answer before it knows of them.
+        """
         if update.is_policy:
             self._policy, self._weights = update, None
         else:
             self._weights = update
-        self._send(update)
+        if self._connection is not None:
+            self._send(update)
+        while self._connection is None and not self.check():
+            time.sleep(START_S)
 
     def check(self) -> str:
         """Look after the server; returns how it has died, empty if it has not.
