@@ -63,8 +63,15 @@ def make():
 # --- every learner in every place ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("place", ["head", *ELSEWHERE])
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(
+    ("algorithm", "place"),
+    # That appo and apex act beside their envs stands in tests of their own.
+    [
+        *((algorithm, "server") for algorithm in ALGORITHMS),
+        *(("ppo", place) for place in ("head", "envs")),
+        *((algorithm, "head") for algorithm in ("impala", "apex")),
+    ],
+)
 def test_every_learner_learns_from_steps_of_every_place(make, algorithm, place):
     extra = {"learn_after": 20, "batch_size": 16} if algorithm == "apex" else {}
     learner = make(algorithm, policy_at=place, **extra)

@@ -272,7 +272,6 @@ NODES = textwrap.dedent(
     from functools import partial
     from ray.cluster_utils import Cluster
     from hotloop.rollout import FragmentCollector
-from hotloop.rollout.inference import InferenceSettings
     from rollout.planted_envs import planted_vec, policy
 
     cluster = Cluster(initialize_head=True, head_node_args=dict(num_cpus=0))
