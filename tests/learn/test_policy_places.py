@@ -138,11 +138,11 @@ def test_ppo_beside_the_envs_is_repeatable_to_the_bit(make):
 
 def test_a_resumed_ppo_beside_its_envs_meets_the_unbroken_one(tmp_path):
     settings = PPOSettings(
-        **SMALL, policy_at="envs", total_steps=480, anneal=False, evaluate_every=10_000
+        **SMALL, policy_at="envs", total_steps=240, anneal=False, evaluate_every=10_000
     )
     whole, part = tmp_path / "whole.checkpoint", tmp_path / "part.checkpoint"
     train(settings, checkpoint=whole, checkpoint_every=120)
-    train(replace(settings, total_steps=240), checkpoint=part, checkpoint_every=120)
+    train(replace(settings, total_steps=120), checkpoint=part, checkpoint_every=120)
     saved = load_checkpoint(part)
     with Trainer(settings, checkpoint=part, checkpoint_every=120, resume=saved) as trainer:
         trainer.run()

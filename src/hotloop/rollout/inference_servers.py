@@ -81,7 +81,7 @@ class ServerOfDriver:
         self._key = secrets.token_bytes(32)
         self._home = _SERVERS[backend](settings, resources)
         self._connection: AnyConnection | None = None
-        self._generation = 0
+        self._generation, self._closed = 0, False
         self._start()
 
     def _start(self) -> None:
@@ -126,6 +126,10 @@ class ServerOfDriver:
                         self._send(update)
         return self._home.ended()
 
+    def has_ended(self) -> bool:
+        """Return whether it has died, or was closed."""
+        return self._closed or bool(self._home.ended())
+
     def replace(self) -> None:
         """Start another one with the newest policy, in the place of one that has died."""
         self._leave()
@@ -146,6 +150,7 @@ class ServerOfDriver:
     def close(self) -> None:
         """End the server. Idempotent."""
         self._leave()
+        self._closed = True
         self._home.close()
 
     def _send(self, update: Update) -> None:

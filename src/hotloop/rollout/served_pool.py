@@ -37,6 +37,7 @@ class ServedPool:
             ServerOfDriver, backend, settings=settings, seed=seed, resources=resources
         )
         self._server: ServerOfDriver | None = None
+        self._started: set[int] = set()
 
     def expect_room(self, workers: int) -> None:
         """Refuse more workers than can work beside the server, with SettingError."""
@@ -46,6 +47,7 @@ class ServedPool:
         """Start worker `index`, and before the first one the server, with the policy."""
         if self._server is None:
             self._server = self._make(policy)
+        self._started.add(index)
         # Of version 0: the server says which one acts.
         self._pool.start(index, generation, Update.of(self._server.client(), 0))
 
@@ -83,6 +85,11 @@ class ServedPool:
 
     def close(self) -> None:
         """End all workers, and the server. Idempotent."""
+        if self._server is not None and self._server.has_ended():
+            # They wait for a server that will not come, and would not notice that they are to end.
+            for index in sorted(self._started):
+                self._pool.end(index)
+        self._started.clear()
         self._pool.close()
         if self._server is not None:
             self._server.close()
