@@ -4,26 +4,8 @@ from typing import Any
 
 import torch
 from rule import asked
+from sb3_judge import Judge
 from stable_baselines3 import DQN
-from stable_baselines3.common.callbacks import BaseCallback
-
-
-class Judge(BaseCallback):
-    """Looks at the policy whenever updates have ended, which is when a rollout begins."""
-
-    def _on_training_start(self) -> None:
-        watch.start()
-
-    def _on_rollout_start(self) -> None:
-        if self.num_timesteps and not watch.over:
-            watch.judge(self.num_timesteps, greedy)
-
-    def _on_step(self) -> bool:
-        return not watch.over
-
-    def _on_training_end(self) -> None:
-        if not watch.over:
-            watch.judge(self.num_timesteps, greedy)
 
 
 def greedy(obs: Any) -> Any:
@@ -41,5 +23,5 @@ model = DQN(
     device="cpu",
     **own,
 )
-model.learn(s["total_steps"], callback=Judge())
+model.learn(s["total_steps"], callback=Judge(watch, greedy))
 watch.report()

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from rule import asked
-from stable_baselines3.common.callbacks import BaseCallback
+from sb3_judge import Judge
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
@@ -16,24 +16,6 @@ if sys.argv[2:] == ["sbx"]:
     from sbx import PPO
 else:
     from stable_baselines3 import PPO
-
-
-class Judge(BaseCallback):
-    """Looks at the policy whenever an update has ended, which is when a rollout begins."""
-
-    def _on_training_start(self) -> None:
-        watch.start()
-
-    def _on_rollout_start(self) -> None:
-        if self.num_timesteps and not watch.over:
-            watch.judge(self.num_timesteps, greedy)
-
-    def _on_step(self) -> bool:
-        return not watch.over
-
-    def _on_training_end(self) -> None:
-        if not watch.over:
-            watch.judge(self.num_timesteps, greedy)
 
 
 def greedy(obs: Any) -> Any:
@@ -81,5 +63,5 @@ model = PPO(
     device="cpu",
     **own,
 )
-model.learn(s["total_steps"], callback=Judge())
+model.learn(s["total_steps"], callback=Judge(watch, greedy))
 watch.report()

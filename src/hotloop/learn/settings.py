@@ -35,13 +35,8 @@ PLACES = (HEAD, ENVS, SERVER)
 # Settings that act with an inference server only, and with workers that policies act beside.
 _OF_SERVERS = ("server_batch", "server_deadline_s", "server_device")
 _OF_WORKERS = ("restarts", *Resources._fields)
-_FROM_ZERO = (
-    "seed",
-    "max_lag",
-    "restarts",
-    "hidden_layers",
-    "replay_shards",
-)  # counts that may be 0
+# Counts that may be 0.
+_FROM_ZERO = ("seed", "max_lag", "restarts", "hidden_layers", "replay_shards")
 
 
 @dataclass(frozen=True)
