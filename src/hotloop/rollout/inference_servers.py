@@ -34,7 +34,7 @@ from hotloop.rollout.served_policy import (
     send,
 )
 from hotloop.rollout.worker import Update
-from hotloop.rollout.worker_pool import Resources
+from hotloop.rollout.worker_pool import Resources, load_ray_part
 
 START_S = 0.01  # between two looks at a server that is starting
 
@@ -244,9 +244,8 @@ def _process(settings: InferenceSettings, _resources: Resources) -> ServerHome:
 
 
 def _ray(settings: InferenceSettings, resources: Resources) -> ServerHome:
-    from hotloop.rollout.inference_ray import RayHome
-
-    return RayHome(settings, resources)
+    home: ServerHome = load_ray_part("hotloop.rollout.inference_ray").RayHome(settings, resources)
+    return home
 
 
 _SERVERS: Mapping[str, Callable[[InferenceSettings, Resources], ServerHome]] = {

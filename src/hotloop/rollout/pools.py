@@ -12,7 +12,7 @@ from hotloop.rollout.process import ProcessWorkerPool
 from hotloop.rollout.serial import SerialWorkerPool
 from hotloop.rollout.served_pool import ServedPool
 from hotloop.rollout.worker import WorkerSettings
-from hotloop.rollout.worker_pool import PLACEMENTS, Resources, WorkerPool
+from hotloop.rollout.worker_pool import PLACEMENTS, Resources, WorkerPool, load_ray_part
 
 
 def worker_pool(
@@ -66,14 +66,8 @@ def _process(settings: bytes, num_workers: int, _resources: Resources) -> Worker
 
 
 def _ray(settings: bytes, _num_workers: int, resources: Resources) -> WorkerPool:
-    try:
-        from hotloop.rollout.ray import RayWorkerPool
-    except ModuleNotFoundError as error:
-        raise SettingError(
-            f"backend='ray': needs a package that is not installed ({error.name}); "
-            "pip install 'hotloop[ray]'"
-        ) from error
-    return RayWorkerPool(settings, resources)
+    pool: WorkerPool = load_ray_part("hotloop.rollout.ray").RayWorkerPool(settings, resources)
+    return pool
 
 
 def _serial(settings: bytes, _num_workers: int, _resources: Resources) -> WorkerPool:

@@ -9,6 +9,7 @@ import psutil
 from hotloop.errors import SettingError, did_you_mean
 from hotloop.rollout.shard import ShardPool, ShardSettings
 from hotloop.rollout.shards_process import ProcessShardPool
+from hotloop.rollout.worker_pool import load_ray_part
 
 # Of the memory that is free, how much a replay may take.
 MEMORY_SHARE = 0.8
@@ -108,14 +109,7 @@ def _ray(settings: ShardSettings) -> ShardPool:
 
 
 def _shards_ray() -> ModuleType:
-    try:
-        from hotloop.rollout import shards_ray
-    except ModuleNotFoundError as error:
-        raise SettingError(
-            f"backend='ray': needs a package that is not installed ({error.name}); "
-            "pip install 'hotloop[ray]'"
-        ) from error
-    return shards_ray
+    return load_ray_part("hotloop.rollout.shards_ray")
 
 
 class _Backend(NamedTuple):

@@ -3,9 +3,12 @@
 The interface that worker processes and Ray actors have in common.
 """
 
+import importlib
+from types import ModuleType
 from typing import NamedTuple, Protocol
 
 from hotloop.data.fragment import Fragment
+from hotloop.errors import SettingError
 from hotloop.rollout.worker import Failure, Update
 
 MAX_UNREAD = 8  # updates that a worker may have before it; of more, only the newest is kept
@@ -79,3 +82,14 @@ class WorkerPool(Protocol):
     def close(self) -> None:
         """End all workers. Idempotent."""
         ...
+
+
+def load_ray_part(module: str) -> ModuleType:
+    """Load a module of hotloop that needs Ray. Raises: SettingError where it is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise SettingError(
+            f"backend='ray': needs a package that is not installed ({error.name}); "
+            "pip install 'hotloop[ray]'"
+        ) from error
