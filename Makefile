@@ -7,7 +7,7 @@ READY := .venv/ready
 # Small tensors on two cores are fastest with one thread, and tests must fit beside each other.
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test test-all check clean
+.PHONY: demo test test-all check docs clean
 .DEFAULT_GOAL := demo
 
 $(READY): pyproject.toml constraints.txt
@@ -22,8 +22,18 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $(READY)
 
+# The tests of pages need a browser. Without apt-get they are skipped, and say so.
+BROWSER := .venv/browser
+$(BROWSER): $(READY)
+	@command -v chromium > /dev/null || ! command -v apt-get > /dev/null || { \
+	  echo "Installing chromium, in which the tests open pages ..."; \
+	  SUDO=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+	  $$SUDO apt-get update -qq && $$SUDO apt-get install -qq -y --no-install-recommends chromium > /dev/null; }
+	@touch $(BROWSER)
+
 DEMO_SECONDS ?= 8
-DEMO_BUDGET ?= 30
+DEMO_BUDGET ?= 25
+DEMO_OPTIMIZE ?= 15
 
 demo: $(READY)
 	@rm -f .hotloop/demo-train.run .hotloop/demo.checkpoint
@@ -36,6 +46,8 @@ demo: $(READY)
 	@# A restless machine is refused a verdict; the page then says so.
 	@$(BIN)/hotloop simplify ppo:CartPole-v1 --budget $(DEMO_BUDGET) --save .hotloop/demo-simplify.run \
 	  || [ -s .hotloop/demo-simplify.run ]
+	@$(BIN)/hotloop optimize ppo:CartPole-v1 --budget $(DEMO_OPTIMIZE) --write .hotloop/demo-best.yaml
+	@$(BIN)/hotloop repeat --target ppo:CartPole-v1
 	@$(BIN)/hotloop report .hotloop/demo-train.run .hotloop/demo-benchmark.run .hotloop/demo-simplify.run \
 	  --html report.html
 
@@ -45,12 +57,16 @@ check: $(READY)
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports --no-cache > .venv/lint-imports.log || { cat .venv/lint-imports.log; exit 1; }
 
-# Three at once on two cores: a fifth of the tests' time is waiting, for processes and for Ray.
-test: check
-	@$(BIN)/pytest -n 3 --dist loadfile
+# Four at once on two cores: a fifth of the tests' time is waiting, for processes and for Ray.
+test: check $(BROWSER)
+	@$(BIN)/pytest -n 4 --dist loadfile
 
-test-all: check
+test-all: check $(BROWSER)
 	@HOTLOOP_TEST_ALL=1 $(BIN)/pytest -n 2 --dist loadfile -m ''
 
+# Into site/index.html. Every warning is an error: a link or an anchor that leads nowhere.
+docs: $(READY)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build > .venv/mkdocs.log 2>&1 || { cat .venv/mkdocs.log; exit 1; }
+
 clean:
-	rm -rf .venv .hotloop report.html
+	rm -rf .venv .hotloop report.html site

@@ -15,9 +15,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from hotloop.loop.capture import WARM_UP_RUNS
 from hotloop.sim import Runner
 from hotloop.sim.copier import Copier, HostCopier
-from hotloop.sim.graph import WARM_UP_STEPS, CapturedSteps
+from hotloop.sim.graph import CapturedSteps
 
 MIB = 2**20
 
@@ -163,7 +164,7 @@ class StandIn:
         class Again:
             def __init__(self, body: Callable[[], None], warm_up: Callable[[], None]) -> None:
                 self._body = body
-                for _ in range(WARM_UP_STEPS):
+                for _ in range(WARM_UP_RUNS):
                     warm_up()
                 body()
 

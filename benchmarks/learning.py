@@ -12,7 +12,10 @@ benchmark that was broken off goes on.
     python3 -m venv PEERS/sf && PEERS/sf/bin/pip install torch==2.13.0 sample-factory
     python benchmarks/learning.py --minutes 60 --peers PEERS
     python benchmarks/learning.py --minutes 5 --only 'CartPole-v1' --systems '*PPO' --again
+    taskset -c 1 python benchmarks/learning.py --minutes 60 --only LunarLander-v3 --systems 'SB3*'
     python benchmarks/learning.py --page-only
+
+`taskset` leaves the other cores to other work: what is noted of the load is that of its core.
 
 Settings are tuned with results of their own, on seeds that are not among those of the page:
 
@@ -142,7 +145,7 @@ def _train(chosen: argparse.Namespace) -> None:
         if time.perf_counter() - begin > 60 * chosen.minutes:
             print("the time is over; the same command goes on from here", flush=True)
             return
-        around = {"load": os.getloadavg()[0], "busy": psutil.cpu_percent(LOAD_S) / 100}
+        around = {"load": os.getloadavg()[0], "busy": _busy()}
         outcome = job.run(chosen.peers)
         append(chosen.results, version, job.facts | around | outcome | {"machine": _machine()})
         print(_said(job, outcome), flush=True)
@@ -209,6 +212,13 @@ def _loaded(module: str) -> list[Path]:
     )
     asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return sorted(map(Path, asked.stdout.split()))
+
+
+def _busy() -> float:
+    """The share of the cores that a training may use that others keep busy, 0 to 1."""
+    shares = psutil.cpu_percent(LOAD_S, percpu=True)
+    mine = os.sched_getaffinity(0)
+    return sum(shares[core] for core in mine) / len(mine) / 100
 
 
 def _machine() -> dict[str, Any]:

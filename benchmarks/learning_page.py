@@ -6,7 +6,7 @@ the results; of a seed that was trained twice with it, the last one.
 
 import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -91,16 +91,20 @@ def _sps(line: Line, clock: str = "seconds") -> float:
 
 
 def _machine(lines: Sequence[Line]) -> str:
-    machines = sorted({f"{m['processor']}, {m['cores']} cores" for m in _each(lines, "machine")})
+    machines = Counter((m["processor"], m["cores"]) for m in _each(lines, "machine"))
     busy = sum(share > BUSY for share in _each(lines, "busy"))
     note = (
-        f" **{busy} of {len(lines)} trainings began while others kept more than {BUSY:.0%} of the "
-        "machine busy: their seconds are upper bounds, their SPS lower bounds, and a system of "
+        f" **{busy} of {len(lines)} trainings began while others kept more than {BUSY:.0%} of "
+        "their cores busy: their seconds are upper bounds, their SPS lower bounds, and a system of "
         "several processes had a larger share of the machine than one of a single process.**"
         if busy
         else ""
     )
-    return f"{'; '.join(machines)}. {len(lines)} trainings.{note}"
+    had = "; ".join(
+        f"{processor}, {cores} core{'s' if cores > 1 else ''}: {count} trainings"
+        for (processor, cores), count in sorted(machines.items())
+    )
+    return f"{had}.{note}"
 
 
 def _each(lines: Sequence[Line], name: str) -> list[Any]:

@@ -277,7 +277,7 @@ Population `{population}`, written once and read by every system. {turns} turns;
 system is a process of its own that runs once uncounted and then some times from the start. \
 Medians with 95% intervals; a ratio is of the same turn, against hotloop in one thread. One \
 thread, where nothing else is said. What each system does and how its work differs: \
-[the first lines of its script](../../benchmarks/population_peers/README.md)."""
+`benchmarks/population_peers/README.md`."""
 
 LAYOUT = """\
 Every run is a fresh one here: hotloop's way back includes sorting the network for it, once for a \

@@ -31,6 +31,7 @@ from league.page import write
 from league.process import append, read, run_alone
 
 RESULTS = Path("docs/benchmarks/predictions.jsonl")
+SCRIPTS = Path("docs/benchmarks/foreign_scripts.jsonl")  # of `foreign_scripts.py`
 SET_UP_S = 60.0  # a process may take for imports and for making its loop
 TRUTH_OVERHEAD = 3.0  # a truth may take so many times its seconds: a restless machine, set-ups
 # A loop that is faster or slower by this factor than it was in the experiment has another truth.
@@ -53,7 +54,7 @@ def main() -> None:
             _play(chosen)
         elif not read(chosen.results):
             raise SystemExit(f"{chosen.results}: no results yet; run without --page-only")
-        write(chosen.results, chosen.version, chosen.markdown)
+        write(chosen.results, chosen.version, chosen.markdown, chosen.scripts)
 
 
 def _options() -> argparse.Namespace:
@@ -63,6 +64,7 @@ def _options() -> argparse.Namespace:
     options.add_argument("--seconds-truth", type=float, default=6.0, help="seconds of a truth")
     options.add_argument("--only", default="*", metavar="GLOB", help="names of loops")
     options.add_argument("--results", type=Path, default=RESULTS, help="where raw results go")
+    options.add_argument("--scripts", type=Path, default=SCRIPTS, help="results of scripts")
     options.add_argument("--markdown", type=Path, help="where the page goes")
     options.add_argument("--page-only", action="store_true", help="measure nothing")
     options.add_argument("--list", action="store_true", help="print the pairs and stop")

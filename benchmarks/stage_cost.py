@@ -18,8 +18,8 @@ import numpy as np
 from hotloop.loop import Arm, SharedControl, stage
 from hotloop.loop.arm import OFF, REAL
 from hotloop.loop.control import process_control
-from hotloop.loop.figures import Interval, percentile_interval, smooth_median
-from tables import table, write_page
+from hotloop.loop.figures import Interval
+from tables import median_interval, table, write_page
 
 TURNS = 400
 CALLS = 2_000
@@ -80,8 +80,7 @@ def interleaved_ratio(
     """What the idle stage adds, over what the closure adds, turn by turn."""
     turns = np.array([[batch(each) for each in (bare, staged, closure)] for _ in range(TURNS)])
     ratios = (turns[:, 1] - turns[:, 0]) / (turns[:, 2] - turns[:, 0])
-    drawn = np.random.default_rng(0).integers(0, TURNS, (2_000, TURNS))
-    return percentile_interval(float(smooth_median(ratios)), smooth_median(ratios[drawn]))
+    return median_interval(ratios)
 
 
 def text(of: Interval, digits: int = 0) -> str:
@@ -99,9 +98,7 @@ def measure(
     for _ in range(TURNS):
         control.drain_events()
         differences.append((batch(staged) - batch(bare)) / CALLS)
-    values = np.array(differences)
-    drawn = np.random.default_rng(0).integers(0, TURNS, (2_000, TURNS))
-    return percentile_interval(float(smooth_median(values)), smooth_median(values[drawn]))
+    return median_interval(np.array(differences))
 
 
 def batch(function: Callable[[int], int]) -> int:

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
+from hotloop.loop.figures import Interval, percentile_interval, smooth_median
 from hotloop.loop.host import describe, host_facts
 
 
@@ -27,3 +30,10 @@ def write_page(
         print(page)
     if path is not None:
         path.write_text(page)
+
+
+def median_interval(values: np.ndarray) -> Interval:
+    """The median of turns, with its 95% interval from turns drawn again."""
+    count = len(values)
+    drawn = np.random.default_rng(0).integers(0, count, (2_000, count))
+    return percentile_interval(float(smooth_median(values)), smooth_median(values[drawn]))

@@ -2,8 +2,7 @@
 
     python examples/21_torchrl.py
 
-Nothing of TorchRL is changed: its loss and its advantages take the batches of `ActorCollector`,
-whose policy acts in two workers beside their envs.
+Nothing of TorchRL is changed: its loss takes what `ActorCollector` brings from two workers.
 """
 
 import warnings
@@ -12,6 +11,7 @@ from functools import partial
 import torch
 from tensordict.nn import TensorDictModule
 from torch import nn
+from torch.distributions import Categorical
 from torchrl.modules import ProbabilisticActor, ValueOperator
 from torchrl.objectives import ClipPPOLoss
 from torchrl.objectives.value import GAE
@@ -32,23 +32,16 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     logits = TensorDictModule(net(2), in_keys=["observation"], out_keys=["logits"])
     policy = ProbabilisticActor(
-        logits,
-        in_keys=["logits"],
-        distribution_class=torch.distributions.Categorical,
-        return_log_prob=True,
+        logits, in_keys=["logits"], distribution_class=Categorical, return_log_prob=True
     )
     value = ValueOperator(net(1), in_keys=["observation"])
     advantage = GAE(gamma=0.98, lmbda=0.95, value_network=value)
     loss = ClipPPOLoss(policy, value, entropy_coeff=0.01)
     optimiser = torch.optim.Adam(loss.parameters(), lr=3e-3)
     make_envs = partial(make_vec, "CartPole-v1", ENVS, backend="serial", autoreset_mode="same_step")
-    frames = 2 * ENVS * STEPS  # one fragment of each worker
+    frames, total = 2 * ENVS * STEPS, UPDATES * 2 * ENVS * STEPS  # a fragment of each worker
     collector = ActorCollector(
-        make_envs,
-        policy,
-        fragment_steps=STEPS,
-        frames_per_batch=frames,
-        total_frames=UPDATES * frames,
+        make_envs, policy, fragment_steps=STEPS, frames_per_batch=frames, total_frames=total
     )
     for update, batch in enumerate(collector, 1):
         with torch.no_grad():
@@ -58,7 +51,6 @@ if __name__ == "__main__":
                 parts = loss(batch.reshape(-1)[rows])
                 optimiser.zero_grad()
                 sum(parts[f"loss_{name}"] for name in ("objective", "critic", "entropy")).backward()
-                nn.utils.clip_grad_norm_(loss.parameters(), 0.5)
                 optimiser.step()
         collector.update_policy_weights_()
         if update % 6 == 0:

@@ -27,35 +27,26 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     torch.set_num_threads(1)
     body = Net(state_shape=4, hidden_sizes=[64, 64])
-    algorithm = PPO(
-        policy=DiscreteActorPolicy(
-            actor=DiscreteActor(preprocess_net=body, action_shape=2, softmax_output=False),
-            action_space=gymnasium.spaces.Discrete(2),
-        ),
-        critic=DiscreteCritic(preprocess_net=body),
-        max_grad_norm=0.5,
-        optim=AdamOptimizerFactory(lr=3e-3),
-    )
+    actor = DiscreteActor(preprocess_net=body, action_shape=2, softmax_output=False)
+    policy = DiscreteActorPolicy(actor=actor, action_space=gymnasium.spaces.Discrete(2))
+    critic, optim = DiscreteCritic(preprocess_net=body), AdamOptimizerFactory(lr=3e-3)
+    algorithm = PPO(policy=policy, critic=critic, max_grad_norm=0.5, optim=optim)
     make_envs = partial(make_vec, "CartPole-v1", ENVS, backend="serial", autoreset_mode="same_step")
     total = WORKERS * ENVS * STEPS
+    buffer = VectorReplayBuffer(total, WORKERS * ENVS)
     collector = ActorCollector(
-        algorithm,
-        make_envs,
-        VectorReplayBuffer(total, WORKERS * ENVS),
-        fragment_steps=STEPS,
-        num_workers=WORKERS,
+        algorithm, make_envs, buffer, fragment_steps=STEPS, num_workers=WORKERS
     )
-    trainer = algorithm.create_trainer(
-        OnPolicyTrainerParams(
-            training_collector=collector,
-            max_epochs=EPOCHS,
-            epoch_num_steps=total,
-            collection_step_num_env_steps=total,
-            batch_size=256,
-            update_step_num_repetitions=6,
-            show_progress=False,
-        )
+    params = OnPolicyTrainerParams(
+        training_collector=collector,
+        max_epochs=EPOCHS,
+        epoch_num_steps=total,
+        collection_step_num_env_steps=total,
+        batch_size=256,
+        update_step_num_repetitions=6,
+        show_progress=False,
     )
+    trainer = algorithm.create_trainer(params)
     trainer.reset()
     counted = 0
     for epoch in range(EPOCHS):

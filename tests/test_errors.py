@@ -14,7 +14,7 @@ def test_where_none_is_alike_nothing_is_suggested_and_few_options_are_listed() -
     assert did_you_mean("x", ["process", "thread"]) == ""
     assert nearest("x", ["process", "thread"]) == "; there is 'process', 'thread'"
     assert nearest("x", []) == ""
-    assert nearest("x", [f"option {k}" for k in range(13)]) == ""
+    assert nearest("x", [f"option {k}" for k in range(17)]) == ""
 
 
 def test_how_like_an_option_must_be_can_be_chosen() -> None:

@@ -28,6 +28,9 @@ sys.exit(main())
 STEADY = 2
 
 
+MOST_LINES = 60
+LONG = {"20_cleanrl_style.py": "it is a whole PPO in one file"}
+
 # The others show what tests elsewhere prove; `make test-all` runs all of them.
 SLOW_SCRIPTS = ("08", "15", "17", "18", "19", "20", "21", "22")
 
@@ -52,6 +55,12 @@ def scripts() -> list[Path]:
     """The examples that only run by themselves."""
     measured = {re.split("[: ]", target)[0] for _, target in commands()}
     return [path for path in sorted(EXAMPLES.glob("*.py")) if path.name not in measured]
+
+
+def test_an_example_is_read_at_a_glance() -> None:
+    for path in EXAMPLES.glob("*.py"):
+        lines = len(path.read_text().splitlines())
+        assert lines < MOST_LINES or path.name in LONG, f"{path.name}: {lines} lines"
 
 
 def test_the_examples_say_how_to_run_them() -> None:

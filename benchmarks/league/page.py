@@ -8,7 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from foreign_page import scripts_in
 from hotloop.loop.host import describe
+from league import agreement
+from league.agreement import Gain, read_at, width_of
 from league.entry import Entry
 from league.loops import LOOPS
 from league.process import read
@@ -16,9 +19,8 @@ from league.reasons import REASONS
 from tables import table
 
 WORTH = 0.03
+SCRIPT = "script"  # the class of scripts that nobody adapted
 STEADY_WIDTH = 0.06  # wanted of the full interval, in the median of steady loops
-
-Gain = tuple[float, float, float]  # value, low, high
 
 
 @dataclass(frozen=True)
@@ -31,10 +33,7 @@ class Judged:
     left_by_clock: float | None  # of the stage's time, where that was measured
     predicted: Gain
     true: Gain
-
-    @property
-    def kind(self) -> str:
-        return LOOPS[self.loop].kind
+    kind: str
 
     @property
     def off(self) -> float:
@@ -42,12 +41,11 @@ class Judged:
 
     @property
     def allowed(self) -> float:
-        """√(h₁² + h₂²) of both half-widths."""
-        return math.hypot(_width(self.predicted) / 2, _width(self.true) / 2)
+        return agreement.allowed(self.predicted, self.true)
 
     @property
     def holds(self) -> bool:
-        return abs(self.off) <= self.allowed
+        return agreement.holds(self.predicted, self.true)
 
 
 @dataclass
@@ -63,10 +61,14 @@ class League:
     set_aside: int = 0  # truths that were measured again, at another speed of the machine
 
 
-def write(results: Path, version: str | None, markdown: Path | None) -> None:
-    """Print the page of a version, and write it where asked. No page without results."""
+def write(results: Path, version: str | None, markdown: Path | None, scripts: Path) -> None:
+    """Print the page of a version, and write it where asked. No page without results.
+
+    scripts: the results of scripts that nobody adapted; each of them is one pair more.
+    """
     lines = read(results)
     found = league(lines, version or lines[-1]["version"])
+    _add_scripts(found, scripts)
     page = "\n\n".join(
         [
             "# Predicted and true gains",
@@ -109,19 +111,21 @@ def league(lines: list[dict[str, Any]], version: str) -> League:
         else:
             by_clock = truth.get("left_by_clock")
             if by_clock is not None:
-                predicted = _read_at(predicted, left, by_clock, truth.get("left_half_width", 0.0))
-            found.judged.append(Judged(loop, stage, left, by_clock, predicted, _gain(truth)))
+                predicted = read_at(predicted, left, by_clock, truth.get("left_half_width", 0.0))
+            kind = LOOPS[loop].kind
+            found.judged.append(Judged(loop, stage, left, by_clock, predicted, _gain(truth), kind))
     return found
 
 
-def _read_at(predicted: Gain, left: float, by_clock: float, half_width: float) -> Gain:
-    """The gain for what a fix really left, which is known to this half-width.
-
-    In a loop in sequence the gain grows evenly with what is taken from a stage.
-    """
-    value, low, high = (gain * (1 - by_clock) / (1 - left) for gain in predicted)
-    half = math.hypot((high - low) / 2, value / (1 - by_clock) * half_width)
-    return value, value - half, value + half
+def _add_scripts(found: League, results: Path) -> None:
+    for each in scripts_in(results):
+        predicted, true, stage = each.predicted, each.true, each.entry.stage
+        left, _ = each.left or (0.0, 0.0)
+        if not isinstance(predicted, str) and not isinstance(true, str):
+            found.judged.append(Judged(each.name, stage, left, left, predicted, true, SCRIPT))
+        else:
+            why = predicted if isinstance(predicted, str) else f"truth: {true}"
+            found.without.append((each.name, stage, left, why))
 
 
 def _predicted(line: dict[str, Any] | None, stage: str, left: float) -> Gain | str:
@@ -143,9 +147,12 @@ def _parts(found: League) -> list[str]:
     hits = sum(pair.holds for pair in found.judged)
     count = len(found.judged)
     loops = len({loop for loop, _, _ in found.truths})
+    scripts = count + len(found.without) - len(found.truths)
     parts = [
         f"Version `{found.version}`. {len(found.truths)} pairs of a loop and a fix, in {loops} "
-        "loops. Predicted: what `hotloop simplify` says the loop gains if a stage is free (0 of "
+        f"loops, and {scripts} of scripts that nobody adapted ([foreign_scripts.md]"
+        "(foreign_scripts.md), where machine and truth are described). "
+        "Predicted: what `hotloop simplify` says the loop gains if a stage is free (0 of "
         "its work left) or k times faster (1/k left). True: the gain in mean time a unit when the "
         "stage is really fixed, old and new version in turns in four processes each, 95% interval "
         "by t over the pairs of blocks, or over the processes where that is wider. Half of the "
@@ -188,7 +195,7 @@ def _by_kind(found: League) -> str:
         grouped[pair.kind].append(pair)
     rows = []
     for kind, pairs in grouped.items():
-        width = float(np.median([_width(pair.predicted) for pair in pairs]))
+        width = float(np.median([width_of(pair.predicted) for pair in pairs]))
         bounds = [r for pair in pairs if (r := _against_counting(found, pair)) is not None]
         wanted = ""
         if kind == "steady":
@@ -200,7 +207,7 @@ def _by_kind(found: League) -> str:
                 f"{hits} of {len(pairs)}",
                 f"{100 * np.median([abs(pair.off) for pair in pairs]):.1f}",
                 f"{100 * width:.1f}{wanted}",
-                f"{100 * np.median([_width(pair.true) for pair in pairs]):.1f}",
+                f"{100 * np.median([width_of(pair.true) for pair in pairs]):.1f}",
                 f"{np.median(bounds):.2f}" if bounds else "",
             ]
         )
@@ -214,6 +221,8 @@ def _by_kind(found: League) -> str:
 
 def _against_counting(found: League, pair: Judged) -> float | None:
     """The prediction's width over what the number of rare events allows; None where none are."""
+    if pair.kind == SCRIPT:
+        return None
     entry: Entry = LOOPS[pair.loop]
     if not entry.every:
         return None
@@ -221,7 +230,7 @@ def _against_counting(found: League, pair: Judged) -> float | None:
     budget = found.predictions[pair.loop]["budget"]
     events = budget / (iteration_s * entry.every)
     share = min(1.0, entry.rare_s / (entry.every * iteration_s))
-    return _width(pair.predicted) / (3.92 * share * (1 - pair.true[0]) / math.sqrt(events))
+    return width_of(pair.predicted) / (3.92 * share * (1 - pair.true[0]) / math.sqrt(events))
 
 
 def _verdicts(found: League) -> str:
@@ -255,7 +264,7 @@ def _verdicts(found: League) -> str:
 
 def _refusals(found: League) -> str:
     rows = [
-        [loop, stage, f"{left:g}", why.replace("|", "/").replace("\n", " ")]
+        [loop, stage, f"{left:.2g}", why.replace("|", "/").replace("\n", " ")]
         for loop, stage, left, why in found.without
     ]
     return table(["loop", "stage", "work left", "why"], rows) if rows else ""
@@ -267,7 +276,7 @@ def _pairs(pairs: list[Judged]) -> str:
             pair.kind,
             pair.loop,
             pair.stage,
-            f"{pair.left:g}" + (f" ({pair.left_by_clock:.2f})" if pair.left_by_clock else ""),
+            f"{pair.left:.2g}" + (f" ({pair.left_by_clock:.2f})" if pair.left_by_clock else ""),
             _percent(pair.predicted),
             _percent(pair.true),
             f"{100 * pair.off:+.1f}",
@@ -290,10 +299,6 @@ def _pairs(pairs: list[Judged]) -> str:
 
 def _gain(truth: dict[str, Any]) -> Gain:
     return truth["value"], truth["low"], truth["high"]
-
-
-def _width(gain: Gain) -> float:
-    return gain[2] - gain[1]
 
 
 def _share(hits: int, count: int) -> str:

@@ -67,6 +67,10 @@ class ConfigError(HotloopError):
     """A model whose parts do not fit: a field, path, dtype or generator that does not exist."""
 
 
+class RedirectError(HotloopError, PermissionError):
+    """A change to the user's own files, or to another machine, that a throw-away run refuses."""
+
+
 class PathError(HotloopError, KeyError):
     """A path in a state, a parameter or a snapshot that does not exist."""
 
@@ -84,6 +88,10 @@ class ParameterError(HotloopError):
 
 class DeviceError(HotloopError):
     """A device that does not exist."""
+
+
+class CaptureError(HotloopError):
+    """Work of a card that runs, and cannot be captured as a graph."""
 
 
 class CapacityError(HotloopError):
@@ -157,4 +165,4 @@ def nearest(name: str, options: Iterable[str]) -> str:
     hint = did_you_mean(name, known)
     if hint:
         return hint
-    return f"; there is {', '.join(map(repr, known))}" if 0 < len(known) <= 12 else ""
+    return f"; there is {', '.join(map(repr, known))}" if 0 < len(known) <= 16 else ""

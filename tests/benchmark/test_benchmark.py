@@ -12,7 +12,7 @@ from hotloop.benchmark.peaks import measure_peaks
 from hotloop.benchmark.summary import Summary, summarize
 from hotloop.benchmark.timeline import by_lane, parents, stages_beside_loop
 from hotloop.benchmark.work import count_work
-from hotloop.errors import RunError
+from hotloop.errors import RunError, SettingError
 from hotloop.loop import Loop, Run, SharedControl, Stage, drive
 from hotloop.loop.event import Event
 from hotloop.loop.figures import Interval, Unknown, mean_interval, rate_interval
@@ -33,6 +33,26 @@ def summary_of(control: SharedControl, loop: Loop, **settings: Any) -> Summary:
 def value(of: object) -> float:
     assert isinstance(of, Interval), of
     return of.value
+
+
+def test_a_stage_that_is_called_once_in_a_long_while_has_its_row() -> None:
+    clock = FakeClock()
+    control = SharedControl(clock)
+    act = Stage("act", control=control)(lambda: clock.sleep_ns(MS))
+    save = Stage("save", control=control)(lambda: clock.sleep_ns(50 * MS))
+    turns = 0
+
+    def body() -> int:
+        nonlocal turns
+        turns += 1
+        act()
+        if turns % 100 == 0:
+            save()
+        return 1
+
+    summary = summary_of(control, Loop(body=body, unit="turns"), iterations=1_000)
+    shares = {stage.name: stage.share.value for stage in summary.stages}
+    assert shares == {"act": pytest.approx(2 / 3, rel=0.1), "save": pytest.approx(1 / 3, rel=0.1)}
 
 
 def test_rates_shares_and_cost_are_exact_on_an_exact_clock() -> None:
@@ -149,12 +169,17 @@ def test_counted_work_is_that_of_the_formulas_by_stage() -> None:
     update = Stage("update", control=control)(forward_backward)
     work = drive(Loop(body=lambda: (act(), update()) and 1), count_work(control), control)
     # A product of (n, k) and (k, m) takes 2nkm; the gradient of the weight takes as many.
-    assert work.by_stage["act"][0] == 2 * 4 * 64 * 32
-    assert work.by_stage["update"][0] == 2 * (2 * 16 * 64 * 32)
+    products = 2 * 4 * 64 * 32, 2 * (2 * 16 * 64 * 32)
+    assert work.product_flops == sum(products)
+    # What is element-wise makes one for each number, and a sum one for each that it takes.
+    assert work.by_stage["act"][0] == products[0] + 4 * 32
+    squares, sums = 16 * 32, 16 * 32
+    backwards = 3 * 16 * 32  # twice the root of the square, by the gradient
+    added = 64 * 32  # to the gradient of the iteration before
+    assert work.by_stage["update"][0] == products[1] + squares + sums + backwards + added
     assert work.flops == sum(flops for flops, _ in work.by_stage.values())
-    assert work.counted_calls == 3
-    assert "aten.tanh" in work.uncounted, "what has no formula is named"
-    assert 0 < work.coverage < 1
+    assert work.coverage == 1
+    assert not work.uncounted
     assert work.by_stage["act"][1] >= 4 * (4 * 64 + 64 * 32 + 4 * 32)
 
 
@@ -162,6 +187,12 @@ def test_peaks_are_those_of_a_machine() -> None:
     peaks = measure_peaks(seconds=0.02)
     assert 1e8 < peaks.flops_per_s < 1e16
     assert 1e8 < peaks.bytes_per_s < 1e14
+    half = measure_peaks(seconds=0.02, precision="bfloat16")
+    assert 1e7 < half.flops_per_s < 1e16
+    assert "bfloat16 product" in half.how
+    for name in ("int32", "bf16"):
+        with pytest.raises(SettingError, match=rf"peaks: precision: expected .* got '{name}'"):
+            measure_peaks(precision=name)
 
 
 def test_meters_see_the_process_tree() -> None:

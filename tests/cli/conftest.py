@@ -98,7 +98,7 @@ class Started:
         )
         self.children: list[psutil.Process] = []
 
-    def wait_for(self, sign: str) -> None:
+    def wait_for(self, sign: str | Path) -> None:
         """Wait for a file that the loop makes, then note which processes have been started."""
         wait_until(
             lambda: (self.cwd / sign).exists() or self.process.poll() is not None,
@@ -159,10 +159,12 @@ class Terminal:
 
     def read(self, timeout: float) -> bool:
         """Take in what is there; returns whether anything was."""
-        ready, _, _ = select.select([self._ours], [], [], timeout)
+        poll = select.poll()  # `select.select` takes no descriptor beyond 1023
+        poll.register(self._ours, select.POLLIN)
+        ready = bool(poll.poll(timeout * 1e3))
         if ready:
             self.screen += os.read(self._ours, 65536)
-        return bool(ready)
+        return ready
 
     def read_to_the_end(self) -> None:
         """Take in the rest, until the command has ended."""

@@ -73,6 +73,7 @@ def test_an_interrupt_saves_a_checkpoint_the_curve_and_ends_the_workers(
     assert run.arrays["env_steps"].tolist() == list(range(32, steps + 33, 32))
 
 
+@pytest.mark.slow
 def test_a_terminated_training_saves_a_checkpoint_too(start: Callable, project: Path) -> None:
     command = start("train", SLOW, *ENDLESS, "--checkpoint", "a.checkpoint", cwd=project)
     command.wait_for("stepping")
@@ -268,6 +269,7 @@ def test_json_alone_is_printed(hotloop: Callable, project: Path) -> None:
     assert set(found["figures"]) >= {"policy_loss", "value_loss", "entropy", "learning_rate"}
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_the_training_and_leaves_the_checkpoint_before(
     hotloop: Callable, project: Path
 ) -> None:

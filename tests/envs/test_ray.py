@@ -296,6 +296,7 @@ class Picture(Walk):
         return self.np_random.integers(0, 256, (200, 200), np.uint8), *rest
 
 
+@pytest.mark.slow
 def test_large_observations():
     ours = RayVectorEnv([Picture] * 4, num_workers=1, **SMALL)
     serial = SerialVectorEnv([Picture] * 4)

@@ -168,7 +168,7 @@ def test_envs_get_mapped_actions_and_the_buffer_those_of_the_policy(low, opened)
         np.testing.assert_array_equal(part.rew[:10], mapped)
 
 
-@pytest.mark.parametrize("backend", ["serial", "process"])
+@pytest.mark.parametrize("backend", ["serial", pytest.param("process", marks=pytest.mark.slow)])
 def test_the_newest_policy_acts_and_nothing_is_left(backend):
     children = set(psutil.Process().children(recursive=True))
     policy = Deterministic()
@@ -368,6 +368,7 @@ def our_collector(algorithm, seed, width=4, **settings):
     )
 
 
+@pytest.mark.slow
 def test_learning_with_their_trainer_is_equal():
     ours = [learned(our_collector, seed) for seed in range(3)]
     own = [learned(their_collector, seed) for seed in range(3)]

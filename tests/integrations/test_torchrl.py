@@ -199,6 +199,7 @@ def our_collector(policy, seed, updates, **settings):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # TorchRL's own
 def test_learning_is_equal():
     ours = [learned(our_collector, seed) for seed in range(3)]
@@ -259,7 +260,7 @@ def constant_policy():
     return TensorDictModule(Constant(), in_keys=["observation"], out_keys=["action"])
 
 
-@pytest.mark.parametrize("backend", ["serial", "process"])
+@pytest.mark.parametrize("backend", ["serial", pytest.param("process", marks=pytest.mark.slow)])
 def test_the_newest_weights_act_and_nothing_is_left(backend):
     children = set(psutil.Process().children(recursive=True))
     policy = constant_policy()

@@ -185,8 +185,8 @@ def test_the_target_network_is_a_copy_of_now_and_then(make):
     copies, before = [], learner.target.flat.detach().clone()
     update = learner._update
 
-    def watched(drawn):
-        errors = update(drawn)
+    def watched(drawn, moved):
+        errors = update(drawn, moved)
         copies.append(torch.equal(learner.target.flat, learner.policy.flat))
         return errors
 
@@ -416,7 +416,7 @@ def test_it_waits_for_transitions_where_all_were_lost(make):
     assert len(learner.replay) >= 50
 
 
-@pytest.mark.parametrize("others", [0, 1])
+@pytest.mark.parametrize("others", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_shards_are_saved_and_go_on_in_another_number(make, others):
     settings = SHARDS | {"save_replay": True}
     learner = make(**settings)

@@ -1,6 +1,7 @@
 """What IMPALA and APPO promise alike: formulas, lag, faults of actors, rests, all spaces."""
 
 import copy
+import gc
 import os
 import signal
 import subprocess
@@ -61,6 +62,8 @@ def make(children):
     yield learner
     for one in made:
         one.close()
+    made.clear()
+    gc.collect()  # `watch` holds fragments, each of them with a file descriptor, in a cycle
 
 
 @pytest.fixture(params=LEARNERS)
@@ -423,7 +426,9 @@ DRIVER = textwrap.dedent(
 )
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "how", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
 def test_actors_end_with_their_learner(how):
     code = DRIVER.format(path=[str(Path(__file__).parents[1])])
     driver = subprocess.Popen(

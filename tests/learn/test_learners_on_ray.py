@@ -53,7 +53,10 @@ def iterate(learner, times):
         learner.iterate()
 
 
-@pytest.mark.parametrize("algorithm", LEARNERS)
+@pytest.mark.parametrize(
+    "algorithm",
+    [each if each == "impala" else pytest.param(each, marks=pytest.mark.slow) for each in LEARNERS],
+)
 def test_it_trains_measures_its_lag_and_goes_on_without_an_actor(algorithm):
     kind, settings_type = LEARNERS[algorithm]
     more = {"learn_after": 20, "replay_ratio": 8.0} if algorithm == "apex" else {}
@@ -78,6 +81,7 @@ def test_it_trains_measures_its_lag_and_goes_on_without_an_actor(algorithm):
         learner.close()
 
 
+@pytest.mark.slow
 def test_apex_learns_from_shards_on_the_cluster():
     more = {"learn_after": 20, "replay_ratio": 8.0, "replay_size": 2_000, "replay_shards": 2}
     learner = Apex(ApexSettings(env_id=env_id("Bandit"), **SMALL, **more))
@@ -108,6 +112,7 @@ def test_more_actors_than_the_cluster_has_room_for_do_not_hold_up_the_others():
         learner.close()
 
 
+@pytest.mark.slow
 def test_no_restart_left_is_said():
     learner = IMPALA(IMPALASettings(env_id=env_id("Bandit"), restarts=0, **SMALL))
     try:

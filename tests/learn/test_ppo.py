@@ -322,7 +322,7 @@ def test_transitions_only_are_learned_from():
         np.testing.assert_allclose(advantage[t, b][ended], expected[ended], rtol=1e-5, atol=1e-5)
         batch = learner._batch(fragment, advantage, return_)
         assert set(map(len, batch)) == {fragment.env_steps}
-        np.testing.assert_array_equal(batch.obs, fragment.obs[fragment.valid])
+        np.testing.assert_array_equal(batch[0], fragment.obs[fragment.valid])
     assert resets > 3
     assert learner.iterate() == learner.progress.env_steps
     envs.close()

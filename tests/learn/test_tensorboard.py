@@ -93,7 +93,7 @@ def test_events_that_cannot_be_written_end_no_training(tmp_path, caplog, monkeyp
         def full(*_args, **_options):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(log._writer, "add_scalar", full)
+        monkeypatch.setattr(log._file._writer, "add_scalar", full)
         log.begin(trainer)
         trainer.run(lambda _point: log.note(trainer))
         log.end(trainer)

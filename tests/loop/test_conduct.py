@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hotloop.errors import LoopError
-from hotloop.loop import DELAY, Arm, Block, Loop, Request, SharedControl, Stage, drive
+from hotloop.loop import DELAY, Arm, Block, Loop, Request, SharedControl, Stage, conduct, drive
 from hotloop.loop.conduct import Conductor, Measurement
 from support.clock import FakeClock
 
@@ -196,6 +196,56 @@ def test_progress_is_reported_between_iterations() -> None:
     )
     assert seen, "it was told"
     assert set(block.duration_ns) == {250_000_000}, "and its time counts to nobody"
+
+
+@pytest.mark.parametrize(
+    ("threads_ns", "processes_ns", "cores", "stolen_ns"),
+    [
+        (0, 0, 1.0, 40),  # the kernel counts 80, and it did not run for 40
+        (30, 0, 1.0, 10),
+        (30, 30, 1.0, 0),
+        (30, 30, 2.0, 10),  # they had two cores to run on
+    ],
+)
+def test_what_the_loop_takes_from_itself_is_not_stolen(
+    monkeypatch: pytest.MonkeyPatch,
+    threads_ns: int,
+    processes_ns: int,
+    cores: float,
+    stolen_ns: int,
+) -> None:
+    class Busy(FakeClock):
+        others_ns = 0
+
+        def process_cpu_ns(self) -> int:
+            return self.cpu_ns + self.others_ns
+
+    clock = Busy()
+    spent = {"queued": 0, "processes": 0}
+
+    class Gauge:
+        def __init__(self, name: str) -> None:
+            self.read_ns = lambda: spent[name]
+
+        def search(self) -> None:
+            pass
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(conduct, "RunQueueGauge", lambda: Gauge("queued"))
+    monkeypatch.setattr(conduct, "DescendantsGauge", lambda: Gauge("processes"))
+    monkeypatch.setattr(conduct, "usable_cores", lambda: cores)
+
+    def body() -> int:
+        clock.cpu_ns += 60
+        clock.others_ns += threads_ns
+        spent["queued"] += 80
+        spent["processes"] += processes_ns
+        return clock.wait_ns(100)
+
+    (block,) = run(body, Request(Arm("a"), iterations=3), control=SharedControl(clock))
+    assert block.stolen_ns == 3 * stolen_ns
 
 
 @pytest.mark.parametrize("options", [{"batches": 0}, {"in_flight": -1}])

@@ -1,6 +1,7 @@
 """Copies of outputs: equal, independent, and aligned in memory as the original is."""
 
 import dataclasses
+import weakref
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes
 
-from hotloop.loop.values import LINE_BYTES, PAGE_BYTES, independent_copy
+from hotloop.loop.values import LINE_BYTES, PAGE_BYTES, arrays_in, independent_copy
 
 DTYPES = [np.float64, np.float32, np.int8, np.bool_, np.complex128, "M8[D]", "U3"]
 
@@ -80,3 +81,14 @@ def test_an_array_of_another_type_keeps_its_type() -> None:
     masked = independent_copy(np.ma.array([1, 2], mask=[False, True]))
     assert masked.tolist() == [1, None]
     assert isinstance(independent_copy(np.zeros(3).view(np.recarray)), np.recarray)
+
+
+def test_arrays_are_found_beside_a_weak_proxy_whose_object_is_gone() -> None:
+    class Gone:
+        pass
+
+    gone = Gone()
+    proxy = weakref.proxy(gone)
+    del gone
+    array = np.zeros(3)
+    assert [each is array for each in arrays_in([proxy, {"a": array}])] == [True]

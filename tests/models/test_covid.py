@@ -58,6 +58,7 @@ def test_generation_weights_are_those_of_the_gamma_distribution():
         assert disease.lower_gamma(shape, x) == pytest.approx(expected.item(), abs=1e-13)
 
 
+@pytest.mark.slow
 def test_a_script_of_the_reference_runs_with_its_imports_changed():
     runner = Executor(model=covid, data_loader=DataLoader(covid, LoadPopulation(small()))).runner
     runner.init()

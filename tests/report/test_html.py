@@ -29,8 +29,8 @@ from hotloop.report.numbers import rate, times
 from hotloop.report.simplify import headline
 from hotloop.simplify.arm_names import ALL_FREE, BASELINE, aa_name, free_name, only_name
 from hotloop.simplify.ceilings import Rung
-from hotloop.simplify.judge import judge_run
 from hotloop.simplify.record import Record
+from hotloop.simplify.saved_run import judge_run
 from hotloop.simplify.settings import SimplifySettings
 from support.stages import MS, stage_facts
 

@@ -155,10 +155,16 @@ def test_a_target_is_named_as_on_the_command_line() -> None:
     assert result.summary.units_per_s.value > 0
 
 
-def test_a_script_gets_its_arguments(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_script_gets_its_arguments_and_overwrites_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
-    result = hotloop.run_benchmark(str(TARGETS / "plain.py"), arguments=["--fast"])
-    assert json.loads((tmp_path / "arguments.json").read_text()) == ["__main__", "--fast"]
+    (tmp_path / "arguments.json").write_text("the user's own")
+    script = tmp_path / "plain.py"
+    script.write_text((TARGETS / "plain.py").read_text() + "\nprint(sys.argv[1:])\n")
+    result = hotloop.run_benchmark(str(script), arguments=["--fast"])
+    assert "['--fast']" in capsys.readouterr().out
+    assert (tmp_path / "arguments.json").read_text() == "the user's own"
     assert "whole call" in repr(result)
 
 
@@ -344,7 +350,9 @@ def test_what_is_no_target_is_refused(target: object) -> None:
 
 def test_no_public_name_is_a_submodules() -> None:
     modules = {module.name for module in pkgutil.iter_modules(hotloop.__path__)}
-    assert not modules & set(hotloop.__all__)
+    # A watch is a context and a package of callbacks: the package is what is called.
+    assert modules & set(hotloop.__all__) == {"watch"}
+    assert callable(hotloop.watch)
     assert set(hotloop.__all__) <= set(dir(hotloop))
 
 

@@ -3,16 +3,13 @@
 import copy
 import io
 import json
-import time
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-import hotloop
 from hotloop.cli import report
 from hotloop.errors import RunError
 from hotloop.loop import run as run_files
@@ -20,138 +17,12 @@ from hotloop.loop.run import Run, load
 from hotloop.report.kinds import KINDS
 from hotloop.results.saved import open_run
 from hotloop.simplify.rare_work import REST
-from support.comparisons import about, record_of
+from support.every_run import MAKERS, OUTPUTS, simulated, trained
 
 # Values that an editor or a fault may put in place of any other.
 ODD: list[Any] = [None, "", "word", -1, 0, 1, 1e300, -0.5, float("nan"), float("inf"), [], {}, True]
 ODD += [[1, "a"], {"a": 1}, 2**70, -(2**70)]
 FEW, MANY = 40, 350  # edits of each verb's run
-
-
-def loop() -> hotloop.Loop:
-    load_batch = hotloop.stage("load", lambda: time.sleep(0.001) or 7, effect="pure")
-    train = hotloop.stage("train", lambda x: sum(range(2000)) + x, effect="pure")
-
-    def body() -> int:
-        train(load_batch())
-        return 1
-
-    return hotloop.Loop(body=body, name="small")
-
-
-OUTPUTS: list[dict[str, Any]] = [
-    {
-        **{"name": "daily_infected", "label": "infections", "kind": "count", "word": "infected"},
-        **{"total_name": "total_infected", "total_label": "infections in all"},
-        **{"share_of": "agents", "share_label": "of the agents", "peak": True, "colour": 0},
-    },
-    {
-        **{"name": "immune", "label": "share of the immune", "kind": "level", "word": None},
-        **{"share_of": None, "peak": True, "colour": 3},
-    },
-]
-
-
-def simulated() -> Run:
-    rng = np.random.default_rng(0)
-    return Run(
-        verb="simulate",
-        target="covid:2000",
-        settings={"seed": 0, "steps": 14, "replicates": 24},
-        facts={
-            **{"model": "covid", "population": "2000", "agents": 2000, "contacts": 9000},
-            **{"device": "cpu", "seconds": 0.5, "step": "day", "start": [["infected", 3]]},
-            "outputs": OUTPUTS,
-            "stats": {"agent_steps_per_s": 1e6, "program": "dense", "precision": "double"},
-        },
-        arrays={
-            "daily_infected": rng.integers(0, 9, (24, 14)),
-            "immune": rng.uniform(0, 1, (24, 14)),
-        },
-    )
-
-
-def calibrated() -> Run:
-    days = np.arange(14.0)
-    return Run(
-        verb="calibrate",
-        target="covid:2000",
-        settings={"seed": 0, "population": "2000"},
-        facts={
-            **{"model": "covid", "population": "2000", "agents": 2000, "contacts": 9000},
-            **{"device": "cpu", "seconds": 0.5, "step": "day", "start": [["infected", 3]]},
-            **{"outputs": OUTPUTS, "replicates": 8, "notes": ["a note"]},
-            "parameters": [
-                {"label": "R, week 1", "group": "R by week", "fitted": True},
-                {"label": "mortality", "group": "mortality", "fitted": False},
-            ],
-            "groups": [{"label": "mortality", "note": " kept"}],
-        },
-        arrays={
-            **{"loss": np.linspace(9, 1, 5), "parameter": np.array([4.0, 0.02])},
-            "parameter_first": np.array([4.5, 0.02]),
-            "parameter_interval": np.array([[3, 5], [np.nan, np.nan]]),
-            **{"observed_daily_infected": days, "observed_immune": days / 14},
-            "fitted_daily_infected": np.stack([days, days - 1, days + 1]),
-            "fitted_immune": np.stack([days / 14] * 3),
-        },
-    )
-
-
-def trained() -> Run:
-    return Run(
-        verb="train",
-        target="ppo:CartPole-v1",
-        settings={"seed": 0},
-        facts={
-            **{"env_id": "CartPole-v1", "unit": "env steps", "threshold": 475.0, "solved": True},
-            **{"steps_to_solve": 3000, "seconds_to_solve": 2.5},
-        },
-        arrays={
-            **{"env_steps": np.arange(1000, 5000, 1000), "seconds": np.linspace(0, 3, 4)},
-            **{"mean_return": np.array([20.0, 200.0, 480.0, 490.0])},
-            "passed": np.array([False, False, True, True]),
-        },
-    )
-
-
-def swept() -> Run:
-    names = ("serial", "process", "auto")
-    variant = {"splits": 1, "envs_per_worker": 8, "chosen": None, "problem": None}
-    return Run(
-        verb="backends",
-        target="CartPole-v1",
-        settings={"seconds": 3.0},
-        facts={
-            **{"unit": "env steps", "env_id": "CartPole-v1", "num_envs": 8, "round_s": 0.3},
-            **{"choice": "serial, for it is fastest", "usable_cores": 2, "probe": None},
-            "variants": [variant | {"backend": name, "num_workers": 2} for name in names],
-        },
-        arrays={"sps": np.random.default_rng(0).uniform(1e4, 2e4, (3, 6))},
-    )
-
-
-def compared(verb: str, settings: dict[str, float]) -> Run:
-    record = record_of(about(0.1, 0.05, 5))
-    return Run(
-        verb=verb,
-        target="a.py:make / b.py:make",
-        settings={"budget": 120.0, "seed": 0} | settings,
-        facts=record.facts() | {"sides": ["a.py:make", "b.py:make"]},
-        arrays=record.arrays(),
-    )
-
-
-MAKERS: dict[str, Callable[[], Run]] = {
-    "benchmark": lambda: hotloop.run_benchmark(loop(), seconds=0.5).run,
-    "simplify": lambda: hotloop.run_simplify(loop(), budget=1.5).run,
-    "backends": swept,
-    "compare": lambda: compared("compare", {"margin": 0.03}),
-    "gate": lambda: compared("gate", {"worse": 0.03}),
-    "train": trained,
-    "simulate": simulated,
-    "calibrate": calibrated,
-}
 
 
 @pytest.fixture(scope="module", params=MAKERS)

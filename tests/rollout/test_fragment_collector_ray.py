@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -318,6 +319,7 @@ def test_a_removed_node_costs_its_own_actors_only():
     assert "restarts left 2 [0, 2]" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_ppo_on_ray_learns_the_same_bits():
     """One actor: the shared collector holds the other CPU."""
 
@@ -356,3 +358,22 @@ def test_a_server_acts_for_the_actors_and_is_replaced_when_it_dies(caplog):
         assert served.restarts_left == 3
         check_truth(fragments)
     wait_until(lambda: not any("_Server" in a["ActorClassName"] for a in actors()), "it has ended")
+
+
+@pytest.mark.slow
+def test_a_server_that_hangs_in_an_actor_is_replaced(caplog):
+    def own_pid(_server):
+        return os.getpid()
+
+    # A machine that is busy may make a server look hung; another one then takes its place as well.
+    server = InferenceSettings(timeout_s=3.0)
+    with FragmentCollector(MAKE, Weighted(), **SETTINGS, server=server, restarts=1000) as served:
+        fragments = served.collect(4)
+        actor = served._workers._server._home._actor
+        pid = ray.get(actor.__ray_call__.options(concurrency_group="control").remote(own_pid))
+        os.kill(pid, signal.SIGSTOP)
+        while "inference server: no answer for 3 s" not in caplog.text:
+            fragments += served.collect()
+        fragments += served.collect(8)
+    check_truth(fragments)
+    wait_until(lambda: not psutil.pid_exists(pid), "the stopped process is gone")

@@ -1,15 +1,20 @@
 """Inference servers: how requests become batches, versions, errors, faults, clean ends."""
 
+import math
 import os
 import secrets
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from contextlib import ExitStack
 from functools import partial
 from multiprocessing.connection import Client, Listener
+from types import SimpleNamespace
 
 import cloudpickle
 import numpy as np
@@ -17,10 +22,11 @@ import psutil
 import pytest
 
 from hotloop.errors import SettingError, TargetError, WorkerError
-from hotloop.rollout import FragmentCollector
+from hotloop.rollout import FragmentCollector, inference_servers
 from hotloop.rollout.inference import InferenceServer, InferenceSettings, split_rows
 from hotloop.rollout.served_policy import DRIVE, JOIN, UPDATE, ServedPolicy, connect, send
 from hotloop.rollout.worker import Update
+from hotloop.rollout.worker_pool import Resources
 from rollout.planted_envs import (
     Scaled,
     Weighted,
@@ -210,6 +216,17 @@ def test_answers_say_which_version_acted_and_older_updates_are_left(served):
     assert client.version == 3
 
 
+def test_an_update_behind_many_messages_acts_in_requests_made_after_it(served):
+    server = served()
+    client = server.client(0)
+    for version in range(1, 20):
+        for _ in range(20):
+            send(server.driver, UPDATE, Update.of(0.0, 0))  # older: left
+        send(server.driver, UPDATE, Update.of(float(version), version, 0))
+        action, _ = client({"x": np.zeros(1)})
+        assert (float(action[0]), client.version) == (version, version)
+
+
 def test_a_stranger_is_refused_and_the_server_goes_on(served):
     server = served()
     client = server.client(0)
@@ -222,6 +239,8 @@ def test_a_stranger_is_refused_and_the_server_goes_on(served):
 def test_figures_are_of_the_time_since_they_were_asked_for(served):
     server = served()
     server.ask(server.client(0, 1, 2), 1, 2, 3).got()
+    # It counts a batch when its answers are on their way.
+    wait_until(lambda: server.server._sums.rows == 3, "the batch is counted")
     figures = server.server._sums.figures(server.server._sums.since_s + 10)
     assert figures["server_batch_rows"] == 3
     assert 0 <= figures["server_busy"] < 1
@@ -246,6 +265,8 @@ def test_what_a_policy_returns_must_have_a_row_for_each_env():
         ({"deadline_s": float("inf")}, "deadline_s: expected a time above 0"),
         ({"batch_rows": 0}, "batch_rows: expected a number above 0, got 0"),
         ({"threads": 0}, "threads: expected a number above 0, got 0"),
+        ({"timeout_s": 0.0}, "timeout_s: expected a number above 0, got 0.0"),
+        ({"timeout_s": float("inf")}, "timeout_s: expected a number above 0, got inf"),
     ],
 )
 def test_settings_that_cannot_act_are_refused(settings, said):
@@ -321,6 +342,25 @@ def test_a_killed_server_costs_no_step(collector, caplog):
     assert (fragments[-1].extras["weight"] == 2.0).all()
 
 
+def test_a_server_that_workers_find_before_the_driver_acts_by_what_was_sent_first():
+    server = inference_servers.ServerOfDriver(
+        "process", Update.of(Shown(), 0), InferenceSettings(), 0, Resources()
+    )
+    client = server.client()
+    client.act_for(np.array([0]))
+    obs = {"x": np.zeros(1)}
+    try:
+        for version in range(1, 9):
+            server.replace()
+            client(obs)  # the driver has not connected to this server yet
+            server.update(Update.of(float(version), version, 0))
+            assert client(obs)[0].tolist() == [version]
+            assert client.version == version
+    finally:
+        client.close()
+        server.close()
+
+
 def test_a_server_that_dies_for_good_is_said(collector):
     made = collector(MAKE, policy, restarts=0)
     made.collect(2)
@@ -328,6 +368,100 @@ def test_a_server_that_dies_for_good_is_said(collector):
     said = r"inference server: it died \(process \d+: killed by SIGKILL\).* allow more restarts"
     with pytest.raises(WorkerError, match=said):
         made.collect(1_000_000)
+
+
+# A machine that is busy may make a server look hung; another one then takes its place as well.
+IMPATIENT = {"server": InferenceSettings(timeout_s=1.0), "restarts": 1000}
+
+
+@pytest.mark.parametrize("bytes_of_update", [0, 1 << 22])
+def test_a_hung_server_is_replaced_and_costs_no_step(collector, caplog, bytes_of_update):
+    made = collector(MAKE, Weighted(), **IMPATIENT)
+    fragments = made.collect(4)
+    hung = server_of(made)
+    os.kill(hung.pid, signal.SIGSTOP)
+    made.update({"w": 2.0, "padding": np.zeros(bytes_of_update, np.uint8)})
+    while fragments[-1].policy_version < 1 or len(fragments) < 20:
+        fragments += made.collect()
+    check_truth(fragments)
+    assert (fragments[-1].extras["weight"] == 2.0).all()
+    assert hung.returncode == -signal.SIGKILL
+    assert "inference server: no answer for 1 s; another takes its place" in caplog.text
+
+
+def test_a_server_that_hangs_with_no_restart_left_is_said(collector):
+    server = InferenceSettings(timeout_s=1.0)
+    made = collector(MAKE, policy, server=server, restarts=0)
+    made.wait_until_started()
+    os.kill(server_of(made).pid, signal.SIGSTOP)
+    said = r"inference server: no answer for 1 s; expected it to live.* allow more restarts"
+    with pytest.raises(WorkerError, match=said):
+        made.collect(1_000_000)
+    assert made.server_figures() == {}
+
+
+def test_a_server_that_hangs_while_it_starts_is_replaced(collector, caplog, monkeypatch):
+    monkeypatch.setattr(inference_servers, "START_S", 1.0)
+    made = collector(MAKE, policy, **IMPATIENT)
+    os.kill(server_of(made).pid, signal.SIGSTOP)
+
+    def be_patient() -> None:
+        # On a busy machine the next one takes longer to start.
+        wait_until(lambda: "no answer for 1 s" in caplog.text, "the server is taken for hung")
+        monkeypatch.setattr(inference_servers, "START_S", 120.0)
+
+    waiting = threading.Thread(target=be_patient)
+    waiting.start()
+    check_truth(made.collect(4))
+    waiting.join()
+    assert "inference server: no answer for 1 s" in caplog.text
+
+
+def test_a_driver_that_was_busy_first_hears_what_was_said_meanwhile(collector, monkeypatch):
+    made = collector(MAKE, policy, server=InferenceSettings(timeout_s=10.0))
+    made.collect()
+    server, now_s = made._workers._server, [time.monotonic()]
+    clock = SimpleNamespace(monotonic=lambda: now_s[0], sleep=time.sleep)
+    monkeypatch.setattr(inference_servers, "time", clock)
+    os.kill(server_of(made).pid, signal.SIGSTOP)
+    now_s[0] += 3600
+    assert not server.check()  # what is counted is a look, not the hour
+    os.kill(server_of(made).pid, signal.SIGCONT)
+    now_s[0] += 3600
+    wait_until(lambda: server._connection.poll(0), "the server has answered")
+    assert not server.check()
+    os.kill(server_of(made).pid, signal.SIGSTOP)
+    for _ in range(12):
+        now_s[0] += 1
+        said = server.check()
+    assert said == "no answer for 10 s"
+
+
+def test_a_server_is_never_taken_for_hung_without_a_limit(collector, monkeypatch):
+    made = collector(MAKE, policy, server=InferenceSettings(timeout_s=None))
+    fragments = made.collect()
+    monkeypatch.setattr(made._workers._server, "_silent_s", math.inf)
+    check_truth(fragments + made.collect(4))
+
+
+def test_a_connection_to_another_machine_notices_when_that_is_lost():
+    with Listener(("127.0.0.1", 0), authkey=KEY) as listener:
+        accepting = threading.Thread(target=lambda: listener.accept().close())
+        accepting.start()
+        with connect(listener.address, KEY, limit_s=5.5) as connection:
+            through = socket.socket(fileno=os.dup(connection.fileno()))
+            with through:
+                assert through.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+                assert through.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT) == 3
+                limit = through.getsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, 16)
+            assert struct.unpack("ll", limit)[0] == 5
+        accepting.join(DEADLINE_S)
+
+
+def test_a_listener_that_never_answers_is_given_up():
+    address = f"\0hotloop-test-{secrets.token_hex(8)}"
+    with Listener(address, authkey=KEY), pytest.raises(OSError, match="no inference server"):
+        connect(address, KEY, limit_s=0.2)
 
 
 def test_a_killed_worker_is_replaced_beside_the_server(collector):
@@ -376,7 +510,7 @@ def test_nothing_is_left_when_the_driver_ends(how):
     script = textwrap.dedent(
         """
         from functools import partial
-        from hotloop.rollout import FragmentCollector
+        from hotloop.rollout import FragmentCollector, inference_servers
         from hotloop.rollout.inference import InferenceSettings
         from rollout.planted_envs import planted_vec, policy
 

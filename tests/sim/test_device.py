@@ -10,12 +10,13 @@ import torch
 from tiny_models import BETA, CASES, STAGE, sir
 
 from hotloop.errors import SubstepError
+from hotloop.loop.capture import WARM_UP_RUNS
 from hotloop.models.epidemic import covid
 from hotloop.populations import PopulationData
 from hotloop.sim import Column, Executor, Model, Record, Runner, Substep
 from hotloop.sim import graph as graphs
 from hotloop.sim.draws import uniform_by_operations, uniform_numpy
-from hotloop.sim.graph import WARM_UP_STEPS, CapturedSteps
+from hotloop.sim.graph import CapturedSteps
 from hotloop.sim.memory import SUBSTEPS_WORK, estimate, free_on
 from hotloop.sim.network import RandomContacts
 from hotloop.sim.settings import Settings, find_device
@@ -37,7 +38,7 @@ def town(size: int = 400, degree: int = 4) -> PopulationData:
     )
 
 
-def captured(model=None, *, warm_ups: int = WARM_UP_STEPS, **settings) -> Runner:
+def captured(model=None, *, warm_ups: int = WARM_UP_RUNS, **settings) -> Runner:
     """A runner whose steps are repeated as a graph repeats them, by calling them again."""
     runner = Executor(model or sir(), device="cpu", fused=False, **settings).init()
     state = runner.state
@@ -284,7 +285,7 @@ def test_a_capture_goes_in_order_on_its_card(monkeypatch) -> None:
         torch.device("cuda:1"), lambda: cuda.said.append("step"), lambda: cuda.said.append("warm")
     )
     assert made == "a graph"
-    warm = ["warm"] * WARM_UP_STEPS
+    warm = ["warm"] * WARM_UP_RUNS
     assert cuda.said == [
         "cuda:1", "side waits", "side", *warm, "/side", "wait for side", "graph", "step", "/graph",
         "/cuda:1",

@@ -236,6 +236,27 @@ def test_work_that_follows_the_clock_is_an_effect_of_the_arm() -> None:
     assert 0.7 in gain
 
 
+def test_calls_that_are_long_beside_a_thread_are_no_chance_where_it_rests() -> None:
+    """A thread writes what stage x gives it: without x, calls of another stage are shorter."""
+    rng = np.random.default_rng(6)
+    units, rounds = 50.0, 40
+    longer = rng.gamma(4, 50.0, (rounds, 3)) * [1, 1, 0]  # 200 a block
+    ns = units * np.array([[10.0, 10.0, 6.0]]) + longer
+    samples = Samples(
+        ns,
+        np.full_like(ns, units),
+        ["baseline", "A/A 1", "free x"],
+        ["baseline", "A/A 1"],
+        rare_ns=longer[:, :, None] + 100.0,
+        # Every call of a stage that is called now and then counts as an event.
+        rare_events=np.full((rounds, 3, 1), units),
+        real=np.ones((3, 1), bool),
+    )
+    gain = samples.means(["baseline", "free x"]).gain("free x", "baseline")
+    assert gain.value == pytest.approx(1 - 6 / 14, abs=0.02)
+    assert 1 - 6 / 14 in gain
+
+
 # --- Student's t, Holm, slack ---------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ from hotloop.loop import Loop, SharedControl, Stage, drive
 from hotloop.loop.arm import Kind
 from hotloop.loop.cost import ProbeCost
 from hotloop.loop.figures import Interval
+from hotloop.report.statements import remarks
 from hotloop.simplify.ceilings import Ladder, PipelineModel
 from hotloop.simplify.experiment import Experiment
 from hotloop.simplify.judge import judge
@@ -398,6 +399,55 @@ def test_inner_stages_are_measured_and_that_they_do_not_run_is_reported(
     assert any("while outer is replaced" in warning for warning in verdict.warnings)
     assert isinstance(verdict.ladder, Ladder)
     assert set(verdict.ladder.ceilings_ns) == {"outer", "other", "the rest"}
+
+
+def test_what_is_left_when_all_stages_are_free_is_the_rest(
+    control: SharedControl, clock: FakeClock
+) -> None:
+    a = Stage("a", effect="pure", control=control)(lambda: clock.burn_ns(1 * MS))
+    b = Stage("b", effect="pure", control=control)(lambda: clock.burn_ns(2 * MS))
+
+    def body() -> int:
+        a()
+        b()
+        clock.burn_ns(7 * MS)
+        return 1
+
+    verdict, _ = experiment_on(control, body)
+    assert verdict.rest.share == pytest.approx(0.7, abs=1e-3)
+    assert verdict.rest.left.value == pytest.approx(0.7, abs=1e-3)
+    assert "70.0%" in remarks(verdict)[-1]
+    assert "left when every stage is free" in remarks(verdict)[-1]
+
+
+def test_stages_of_one_part_are_judged_together_too(
+    control: SharedControl, clock: FakeClock
+) -> None:
+    stages = {
+        name: Stage(name, effect="pure", control=control)(lambda ms=ms: clock.burn_ns(ms * MS))
+        for name, ms in (
+            ("data", 5),
+            ("forward + backward", 3),
+            ("forward", 1),
+            ("backward", 1),
+            ("step", 1),
+        )
+    }
+    for name in ("forward + backward", "step"):
+        control.stages[name].part_of = "update"
+
+    def body() -> int:
+        for stage in stages.values():
+            stage()
+        return 1
+
+    verdict, _ = experiment_on(control, body)
+    (group,) = verdict.groups
+    assert (group.name, group.stages) == ("update", ("forward + backward", "step"))
+    assert group.gain.value == pytest.approx(4 / 11, abs=1e-3)
+    assert verdict.rest.share == pytest.approx(0, abs=1e-3)
+    assert verdict.pairs == []  # "forward + backward" is a stage
+    assert "update (forward + backward, step) together: 36" in remarks(verdict)[0]
 
 
 def test_stages_too_small_alone_are_tried_in_pairs(

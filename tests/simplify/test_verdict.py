@@ -1,14 +1,17 @@
 """Verdicts on records that are known by construction: ties, doubts, unknown gains."""
 
+import io
+
 import numpy as np
 import pytest
+from rich.console import Console
 
 from hotloop.benchmark.warmup import WarmUp
 from hotloop.errors import SettingError
 from hotloop.loop.arm import FREE, Arm
 from hotloop.loop.figures import Interval
 from hotloop.report import statements
-from hotloop.report.simplify import headline
+from hotloop.report.simplify import headline, verdict_table
 from hotloop.simplify.arm_names import BASELINE, aa_name, free_name
 from hotloop.simplify.judge import judge
 from hotloop.simplify.record import Record, StageFacts
@@ -67,6 +70,19 @@ def test_stages_that_gain_the_same_are_called_a_tie() -> None:
     verdict = judge(record_of(times, stages, noise=0.01), "tie", 0.03)
     assert {verdict.fix.name, *verdict.ties} == {"left", "right"}  # type: ignore[union-attr]
     assert "A tie" in answer(verdict)
+
+
+def test_a_stage_that_was_replaced_too_seldom_is_not_called_unreplaceable() -> None:
+    stages = [stage_facts("left", 0, 4.0), stage_facts("fixed", 1, 4.0, not_replaced="it waits")]
+    verdict = judge(record_of(same() | {free_name("left"): 6.0}, stages, rounds=3), "", 0.03)
+    console = Console(record=True, width=200, file=io.StringIO())
+    console.print(verdict_table(verdict))
+    left, fixed = (
+        line for line in console.export_text().splitlines() if line.startswith(("left", "fixed"))
+    )
+    assert "too few rounds" in left
+    assert "not replaced" not in left
+    assert "not replaced (it waits)" in fixed
 
 
 def test_stages_that_gain_differently_are_no_tie() -> None:

@@ -10,6 +10,7 @@ import gc
 import importlib
 import json
 import os
+import runpy
 import socket
 import subprocess
 import sys
@@ -38,9 +39,15 @@ class CommandServer:
         self._starting = threading.Lock()
 
     def run(
-        self, arguments: Sequence[str], cwd: Path, variables: Mapping[str, str], timeout_s: float
+        self,
+        arguments: Sequence[str],
+        cwd: Path,
+        variables: Mapping[str, str],
+        timeout_s: float,
+        script: Path | None = None,
     ) -> tuple[int, str, str]:
-        """Run a command to its end; returns its exit code and what it printed.
+        """Run a command, or a script of Python, to its end; returns its exit code and what it
+        printed.
 
         Raises: TimeoutError if it does not end.
         """
@@ -54,7 +61,7 @@ class CommandServer:
             connection.settimeout(timeout_s)
             out, err = Path(folder) / "out", Path(folder) / "err"
             request = {
-                "arguments": [self._command, *arguments],
+                "arguments": [self._command if script is None else str(script), *arguments],
                 "cwd": str(cwd),
                 "variables": dict(variables),
                 "out": str(out),
@@ -127,6 +134,9 @@ def _answer(connection: socket.socket) -> None:
     if child == 0:
         connection.close()
         _become(request)
+        if sys.argv[0].endswith(".py"):
+            runpy.run_path(sys.argv[0], run_name="__main__")
+            sys.exit()
         sys.exit(importlib.import_module("hotloop.cli.main").main())
     _, status = os.waitpid(child, 0)
     connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())

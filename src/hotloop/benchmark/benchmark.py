@@ -4,6 +4,7 @@ A measurement in the sense of `hotloop.loop.conduct`: it never calls the loop, i
 `record` holds at any time what it has measured so far, so that an interrupted run can be saved.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -14,9 +15,10 @@ from hotloop.benchmark.timeline import RunningTime, parents, time_and_calls, to_
 from hotloop.benchmark.warmup import WarmUp, warm_up
 from hotloop.benchmark.work import Work, WorkCounter, count_work
 from hotloop.errors import expect_positive
-from hotloop.loop.arm import REAL, RECORD, Arm
+from hotloop.loop.arm import NAMED, REAL, RECORD, Arm
 from hotloop.loop.conduct import Block, Measurement, Request
 from hotloop.loop.control import SharedControl
+from hotloop.loop.event import Event
 from hotloop.loop.loop import Loop
 
 # The steady state is measured in blocks of this length; a block is one sample of stage times.
@@ -64,7 +66,50 @@ class BenchmarkRecord:
     work: Work | None = None
     work_problem: str | None = None
     peaks: Peaks | None = None
+    dropped_before: int = 0
     dropped_events: int = 0
+    running: RunningTime = field(default_factory=RunningTime)
+
+    def note_stages(self, control: SharedControl, events: Sequence[Event]) -> None:
+        """Note the stages that were called, after those that are known."""
+        called = {event.stage for event in events} - {stage["index"] for stage in self.stages}
+        if not called:
+            return
+        names, inside = control.names(), parents(events)
+        self.stages += [
+            {
+                "name": name,
+                "kind": known.kind,
+                "effect": known.effect,
+                "inside": None if (p := inside.get(known.index)) is None else names[p],
+                "bytes_per_call": known.bytes_per_call or known.tape.bytes_per_call(),
+                "cpu_share": known.tape.cpu_share(),
+                "index": known.index,
+            }
+            # As this loop made them, whatever other loops of the process have made before.
+            for name, known in sorted(control.stages.items(), key=lambda item: item[1].made)
+            if known.index in called
+        ]
+
+    def keep(self, block: Block, control: SharedControl) -> None:
+        """Keep the samples of a block of steady iterations."""
+        number = len(self.stage_ns)
+        self.note_stages(control, block.events)  # some are called once in a long while
+        self.start_ns += block.start_ns
+        self.duration_ns += block.duration_ns
+        self.units += block.units
+        self.block_of += [number] * len(block.duration_ns)
+        count = len(control.names())
+        time_ns, calls = time_and_calls(block.events, count)
+        columns = [stage["index"] for stage in self.stages]
+        self.stage_ns.append(time_ns[columns])
+        self.stage_running_ns.append(self.running.add(block.events, count)[columns])
+        self.stage_calls.append(calls[columns])
+        self.block_cpu_ns.append(block.cpu_ns)
+        self.block_switches.append(block.switches)
+        self.block_pressure_us.append(block.pressure_us)
+        self.events = to_array(block.events)
+        self.dropped_events = control.workers.dropped_events - self.dropped_before
 
     def facts(self) -> dict[str, Any]:
         """Return everything that is not an array, for a run file."""
@@ -106,23 +151,23 @@ class Benchmark:
         self.record = BenchmarkRecord()
         self._control = control
         self._now = control.clock.now_ns
-        self._running = RunningTime()
-        self._dropped_before = control.workers.dropped_events
+        self.record.dropped_before = control.workers.dropped_events
 
     def run(self, loop: Loop) -> Measurement[None]:
         """Warm up, count, then measure until the time or the iterations are used up."""
-        record, settings = self.record, self.settings
+        record, settings, control = self.record, self.settings, self._control
         record.loop = loop
         record.price_per_hour = settings.price_per_hour or loop.price_per_hour
         begin = self._now()
         record.warm_up = yield from warm_up(self._now, settings.seconds * WARM_UP_SHARE)
         yield from self._count_work()
         yield from self._record_stages(loop.in_flight)
-        arm = Arm("steady", rest=REAL)
+        # What is entered around calls, as for a trace, is entered around those that have a name.
+        arm = Arm("steady", rest=REAL if control.annotate is None else NAMED)
         while not self._enough(begin):
             left = settings.iterations and settings.iterations - len(record.duration_ns)
             block = yield Request(arm, iterations=left, seconds=BLOCK_S, phase="steady state")
-            self._keep(block)
+            record.keep(block, control)
 
     def _enough(self, begin: int) -> bool:
         done = len(self.record.duration_ns)
@@ -138,7 +183,7 @@ class Benchmark:
         record.peaks = measure_peaks()
         record.work = yield from count_work(self._control)
         if not record.work.counted_calls:
-            record.work_problem = "torch ran no operation that it has a formula for"
+            record.work_problem = "torch ran no operation that there is a rule for"
 
     def _record_stages(self, in_flight: int) -> Measurement[None]:
         """Record a few calls, to learn the bytes that they move and their processor time."""
@@ -149,44 +194,14 @@ class Benchmark:
             iterations=RECORDED_ITERATIONS + in_flight,
             phase="recording",
         )
-        names = control.names()
-        inside = parents(block.events)
-        self.record.stages = [
-            {
-                "name": name,
-                "kind": known.kind,
-                "effect": known.effect,
-                "inside": None if (p := inside.get(known.index)) is None else names[p],
-                "bytes_per_call": known.bytes_per_call or known.tape.bytes_per_call(),
-                "cpu_share": known.tape.cpu_share(),
-                "index": known.index,
-            }
-            # As this loop made them, whatever other loops of the process have made before.
-            for name, known in sorted(control.stages.items(), key=lambda item: item[1].made)
-            if known.index in {event.stage for event in block.events}
-        ]
+        self.record.note_stages(control, block.events)
         for known in control.stages.values():
             known.tape.clear()
 
-    def _keep(self, block: Block) -> None:
-        record = self.record
-        number = len(record.stage_ns)
-        record.start_ns += block.start_ns
-        record.duration_ns += block.duration_ns
-        record.units += block.units
-        record.block_of += [number] * len(block.duration_ns)
-        count = len(self._control.names())
-        time_ns, calls = time_and_calls(block.events, count)
-        columns = [stage["index"] for stage in record.stages]
-        record.stage_ns.append(time_ns[columns])
-        record.stage_running_ns.append(self._running.add(block.events, count)[columns])
-        record.stage_calls.append(calls[columns])
-        record.block_cpu_ns.append(block.cpu_ns)
-        record.block_switches.append(block.switches)
-        record.block_pressure_us.append(block.pressure_us)
-        record.events = to_array(block.events)
-        record.dropped_events = self._control.workers.dropped_events - self._dropped_before
-
 
 def _stacked(rows: list[np.ndarray], columns: int) -> np.ndarray:
-    return np.array(rows, np.float64).reshape(len(rows), columns)
+    """The rows of blocks (blocks, columns); a stage that a block did not know yet had no call."""
+    found = np.zeros((len(rows), columns))
+    for number, row in enumerate(rows):
+        found[number, : len(row)] = row
+    return found

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import psutil
 
+from hotloop.loop.gauges import Descendants
+
 PERIOD_S = 0.5
 
 # Names of the columns, in order.
@@ -120,18 +122,16 @@ class ProcessTree:
 
     def __init__(self) -> None:
         self._process = psutil.Process()
-        self._children: list[psutil.Process] = []
-        self._newest = b""  # the number of the process or thread that was started last
-        self._stat = self._loads = -1
+        self._descendants = Descendants()
+        self._stat = -1
         with contextlib.suppress(OSError):  # where there is no /proc, psutil asks the system
             self._stat = os.open("/proc/self/stat", os.O_RDONLY)
-            self._loads = os.open("/proc/loadavg", os.O_RDONLY)
 
     def sample(self) -> tuple[float, float, int]:
         """Return processor seconds, bytes in memory, and the number of processes."""
         cpu, memory = self._own()
         processes = 1
-        for process in self._descendants():
+        for process in self._descendants.list():
             with contextlib.suppress(psutil.Error):  # it has ended
                 spent, held = _usage(process)
                 cpu, memory, processes = cpu + spent, memory + held, processes + 1
@@ -139,10 +139,10 @@ class ProcessTree:
 
     def close(self) -> None:
         """Close the open files."""
-        for opened in (self._stat, self._loads):
-            if opened >= 0:
-                os.close(opened)
-        self._stat = self._loads = -1
+        self._descendants.close()
+        if self._stat >= 0:
+            os.close(self._stat)
+        self._stat = -1
 
     def _own(self) -> tuple[float, float]:
         if self._stat < 0:
@@ -151,15 +151,6 @@ class ProcessTree:
         # are fields 14 to 17 of the line, rss is field 24.
         fields = os.pread(self._stat, 4096, 0).rpartition(b")")[2].split()
         return sum(map(int, fields[11:15])) / _TICKS, int(fields[21]) * _PAGE
-
-    def _descendants(self) -> list[psutil.Process]:
-        """Return the descendants; search for them only if any process was started since."""
-        newest = os.pread(self._loads, 256, 0).split()[-1] if self._loads >= 0 else b""
-        if not newest or newest != self._newest:
-            with contextlib.suppress(psutil.Error):
-                self._children = self._process.children(recursive=True)
-            self._newest = newest
-        return self._children
 
 
 def _usage(process: psutil.Process) -> tuple[float, float]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from hotloop.errors import SettingError
 from hotloop.loop.gpu import cuda_available
 from hotloop.loop.values import torch_if_loaded
 
@@ -21,7 +22,7 @@ SECONDS = 0.25
 
 @dataclass(frozen=True)
 class Peaks:
-    """Measured maxima: float32 operations and bytes (read plus written) per second."""
+    """Measured maxima: operations of a precision and bytes (read plus written) per second."""
 
     flops_per_s: float
     bytes_per_s: float
@@ -29,9 +30,14 @@ class Peaks:
     how: str
 
 
-def measure_peaks(seconds: float = SECONDS) -> Peaks:
-    """Measure the peaks, about `seconds` each; the best repetition counts."""
+def measure_peaks(seconds: float = SECONDS, precision: str = "float32") -> Peaks:
+    """Measure the peaks, about `seconds` each; the best repetition counts.
+
+    precision: of the product: float32, or with torch the name of another of its types of floats.
+    Raises: SettingError for one that is not there.
+    """
     torch: Any = torch_if_loaded()
+    _expect_floats(torch, precision)
     if torch is None:
         a = np.ones((MATRIX, MATRIX), np.float32)
         b, out = a.copy(), np.empty_like(a)
@@ -47,7 +53,7 @@ def measure_peaks(seconds: float = SECONDS) -> Peaks:
     device = "cuda" if on_gpu else "cpu"
     size = MATRIX * 8 if on_gpu else MATRIX
     copied = COPY_BYTES * 16 if on_gpu else COPY_BYTES
-    left = torch.ones(size, size, device=device)
+    left = torch.ones(size, size, device=device, dtype=getattr(torch, precision))
     right, product = left.clone(), torch.empty_like(left)
     origin = torch.ones(copied, dtype=torch.uint8, device=device)
     copy = torch.empty_like(origin)
@@ -64,8 +70,21 @@ def measure_peaks(seconds: float = SECONDS) -> Peaks:
         flops_per_s=flops,
         bytes_per_s=moved,
         device=device,
-        how=f"{where}: float32 product of {size}×{size}, copy of {copied >> 20} MiB",
+        how=f"{where}: {precision} product of {size}×{size}, copy of {copied >> 20} MiB",
     )
+
+
+def _expect_floats(torch: Any, precision: str) -> None:
+    if torch is None:
+        is_there = precision == "float32"
+    else:
+        kind = getattr(torch, precision, None)
+        is_there = isinstance(kind, torch.dtype) and kind.is_floating_point
+    if not is_there:
+        raise SettingError(
+            f"peaks: precision: expected 'float32', or with torch loaded another type of floats, "
+            f"such as 'bfloat16', got {precision!r}"
+        )
 
 
 def _best(

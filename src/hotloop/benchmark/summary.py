@@ -10,6 +10,7 @@ import numpy as np
 
 from hotloop.benchmark.meters import COLUMNS
 from hotloop.benchmark.percentiles import percentiles
+from hotloop.benchmark.ranks import Ranks, ranks_of, ranks_warnings
 from hotloop.errors import RunError
 from hotloop.loop.figures import Figure, Interval, Unknown, mean_interval, rate_interval
 from hotloop.loop.run import Run
@@ -87,6 +88,7 @@ class Summary:
     price_per_hour: float | None
     stages: list[StageTime]
     warnings: list[str]
+    ranks: Ranks | None = None
 
 
 def summarize(run: Run) -> Summary:
@@ -100,7 +102,6 @@ def summarize(run: Run) -> Summary:
     ones = np.ones(len(durations))
     per_s: Figure = rate_interval(units, durations) if measured else none
     iterations_per_s: Figure = rate_interval(ones, durations) if measured else none
-    batches = facts.get("batches_per_iteration", 1)
     price = facts.get("price_per_hour")
     flops, mfu, coverage, uncounted = _arithmetic(facts, iterations_per_s)
     return Summary(
@@ -110,9 +111,7 @@ def summarize(run: Run) -> Summary:
         seconds=float(durations.sum() * 1e-9),
         wall_s=_number(facts.get("seconds"), "the run was cut short"),
         units_per_s=per_s,
-        batches_per_s=(
-            iterations_per_s.scaled(batches) if isinstance(iterations_per_s, Interval) else none
-        ),
+        batches_per_s=_batches(facts, iterations_per_s),
         iterations_per_s=iterations_per_s,
         ms_per_iteration=rate_interval(durations * 1e-6, ones * 1e9) if measured else none,
         iteration_percentiles=_percentiles(durations * 1e-6, ones, none),
@@ -127,10 +126,17 @@ def summarize(run: Run) -> Summary:
         mfu=mfu,
         flops_coverage=coverage,
         uncounted=uncounted,
-        stages=_stage_times(run),
+        stages=stage_times(run),
         warnings=_warnings(run),
+        ranks=ranks_of(run),
         **_gauges(run),
     )
+
+
+def _batches(facts: dict[str, Any], iterations_per_s: Figure) -> Figure:
+    if not isinstance(iterations_per_s, Interval):
+        return iterations_per_s
+    return iterations_per_s.scaled(facts.get("batches_per_iteration", 1))
 
 
 def _stable(facts: dict[str, Any]) -> bool:
@@ -182,11 +188,13 @@ def _arithmetic(
     flops = iterations_per_s.scaled(work["flops"])
     uncounted = sorted(work["uncounted"], key=lambda name: -work["uncounted"][name])
     calls = work["counted_calls"] + sum(work["uncounted"].values())
-    mfu = flops.scaled(1 / peaks["flops_per_s"]) if peaks else Unknown("no peak was measured")
+    products = iterations_per_s.scaled(work.get("product_flops", work["flops"]))
+    mfu = products.scaled(1 / peaks["flops_per_s"]) if peaks else Unknown("no peak was measured")
     return flops, mfu, work["counted_calls"] / calls, uncounted
 
 
-def _stage_times(run: Run) -> list[StageTime]:
+def stage_times(run: Run) -> list[StageTime]:
+    """The time of each stage, from the blocks of a run."""
     durations, block_of = run.arrays["duration_ns"], run.arrays["block_of"]
     stages = run.facts.get("stages", [])
     if not len(durations) or not stages:
@@ -283,6 +291,7 @@ def _warnings(run: Run) -> list[str]:
             f"{facts['dropped_events']} calls in worker processes were not logged; "
             "their stages' times are too low"
         )
+    found += ranks_warnings(ranks_of(run))
     if not run.complete:
         found.append("the run was interrupted; this is what it had measured")
     return found

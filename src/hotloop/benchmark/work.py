@@ -1,16 +1,18 @@
 """Counting the arithmetic of an iteration: FLOPs and bytes of torch operations, by stage.
 
-An operation is counted if torch has a formula for it (matrix products, convolutions, attention).
-One without a formula is listed as not counted, never silently taken as zero. Counting makes a step
-almost twice as slow, so it is done for a few iterations on their own, outside every timing.
+An operation is counted if there is a rule for it (`hotloop.benchmark.flops`): torch's formulas of
+products, and a convention for what is element-wise, a reduction, a norm or a step of an optimiser.
+One without a rule is listed as not counted, never silently taken as zero. Counting makes a step
+more than twice as slow, so it is done for a few iterations on their own, outside every timing.
 """
 
 import bisect
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+from hotloop.benchmark.flops import count_flops, is_product
 from hotloop.loop.arm import REAL, Arm
 from hotloop.loop.clock import Clock
 from hotloop.loop.conduct import Measurement, Request
@@ -25,6 +27,7 @@ class Work:
 
     flops, moved_bytes: of all stages and the rest together; by_stage: the same for each stage by
     name, inner ones included. moved_bytes is what the operations read and wrote, each on its own.
+    product_flops: of matrix products, convolutions and attention alone, which an MFU is about.
     """
 
     flops: float = 0.0
@@ -32,22 +35,40 @@ class Work:
     by_stage: dict[str, tuple[float, float]] = field(default_factory=dict)
     counted_calls: int = 0
     uncounted: dict[str, int] = field(default_factory=dict)
+    product_flops: float = 0.0
 
     @property
     def coverage(self) -> float:
-        """The calls of operations with a formula, over all calls that compute something."""
+        """The calls of operations with a rule, over all calls that compute something."""
         calls = self.counted_calls + sum(self.uncounted.values())
         return self.counted_calls / calls if calls else 0.0
 
 
-class WorkCounter:
-    """Counts between `start` and `stop`, on the thread that runs the iterations."""
+class Operation(NamedTuple):
+    """One call of an operation.
 
-    def __init__(self, clock: Clock) -> None:
+    flops: None where there is no rule; moved_bytes: read and written; is_product: of matrices, a
+    convolution or attention; origin: where it came from, as the counter was told to note it.
+    """
+
+    at_ns: int
+    name: str
+    flops: float | None
+    moved_bytes: float
+    is_product: bool
+    origin: Any
+
+
+class WorkCounter:
+    """Counts between `start` and `stop`, on the thread that runs the iterations.
+
+    origin: called after each operation; what it returns is noted with it.
+    """
+
+    def __init__(self, clock: Clock, origin: Callable[[], object] = lambda: None) -> None:
+        self.operations: list[Operation] = []
         self._clock = clock
-        self._operations: list[tuple[int, float, float]] = []
-        self._counted = 0
-        self._uncounted: Counter[str] = Counter()
+        self._origin = origin
         self._mode: Any = None
 
     @staticmethod
@@ -68,14 +89,19 @@ class WorkCounter:
 
     def work(self, events: Sequence[Event], names: Sequence[str], iterations: int) -> Work:
         """Return the counts of an iteration, given the events of the same time."""
-        result = Work(counted_calls=self._counted, uncounted=dict(self._uncounted))
+        result = Work(
+            counted_calls=sum(each.flops is not None for each in self.operations),
+            uncounted=dict(Counter(each.name for each in self.operations if each.flops is None)),
+        )
         intervals: dict[str, list[tuple[int, int]]] = {}
         for event in events:
             intervals.setdefault(names[event.stage], []).append((event.start_ns, event.end_ns))
         totals = {name: [0.0, 0.0] for name in intervals}
         starts = {name: sorted(pairs) for name, pairs in intervals.items()}
-        for at, flops, moved in self._operations:
+        for at, _name, counted, moved, product, _origin in self.operations:
+            flops = counted or 0.0
             result.flops += flops / iterations
+            result.product_flops += product * flops / iterations
             result.moved_bytes += moved / iterations
             for name, pairs in starts.items():
                 position = bisect.bisect_right(pairs, (at, 1 << 62)) - 1
@@ -85,13 +111,10 @@ class WorkCounter:
         result.by_stage = {name: (pair[0], pair[1]) for name, pair in totals.items()}
         return result
 
-    def note(self, name: str, flops: float | None, moved: float) -> None:
-        """Note that an operation has run; flops: None if there is no formula for it."""
-        if flops is None:
-            self._uncounted[name] += 1
-        else:
-            self._counted += 1
-        self._operations.append((self._clock.now_ns(), flops or 0.0, moved))
+    def note(self, name: str, flops: float | None, moved: float, is_product: bool) -> None:
+        """Note that an operation has run; flops: None if there is no rule for it."""
+        at = self._clock.now_ns()
+        self.operations.append(Operation(at, name, flops, moved, is_product, self._origin()))
 
 
 def count_work(control: SharedControl) -> Measurement[Work]:
@@ -111,37 +134,57 @@ def count_work(control: SharedControl) -> Measurement[Work]:
 
 
 def _counting_mode(counter: WorkCounter) -> Any:
+    import torch
     from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils.flop_counter import flop_registry
 
     class CountingMode(TorchDispatchMode):
         def __torch_dispatch__(  # type: ignore[no-untyped-def]  # torch's own has none
             self, func, types, args=(), kwargs=None
         ):
             kwargs = kwargs or {}
+            if torch.is_inference_mode_enabled():
+                # Here a layer comes as one operation, and elsewhere as those it is made of.
+                with self:
+                    output = func.decompose(*args, **kwargs)
+                if output is not NotImplemented:
+                    return output
             output = func(*args, **kwargs)
             if not func.is_view and _computes(func):
-                formula = flop_registry.get(func._overloadpacket)
-                moved = float(
-                    sum(a.nbytes for a in arrays_in(args))
-                    + sum(a.nbytes for a in arrays_in(output))
+                counter.note(
+                    str(func._overloadpacket),
+                    count_flops(func, args, kwargs, output),
+                    _moved_bytes(func, args, kwargs, output),
+                    is_product(func),
                 )
-                flops = None if formula is None else float(formula(*args, **kwargs, out_val=output))
-                counter.note(str(func._overloadpacket), flops, moved)
             return output
 
     return CountingMode()  # type: ignore[no-untyped-call]  # as its parent
 
 
+def _moved_bytes(
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], output: object
+) -> float:
+    """What an operation reads and writes: all that it is given, and all that it returns.
+
+    Operations on lists change what they are given, and return nothing.
+    """
+    written = output
+    if output is None:
+        named = func._schema.arguments
+        changed = [each.alias_info is not None and each.alias_info.is_write for each in named]
+        written = [value for value, is_written in zip(args, changed, strict=False) if is_written]
+    return float(sum(array.nbytes for array in arrays_in([*args, kwargs, written])))
+
+
 def _computes(func: Any) -> bool:
     """Whether an operation does more than allocate or describe memory."""
-    name = func._overloadpacket.__name__
-    return name not in {
+    return func.namespace != "profiler" and func._overloadpacket.__name__ not in {
         "detach",
         "empty",
         "empty_like",
         "empty_strided",
         "new_empty",
+        "new_empty_strided",
         "_local_scalar_dense",
         "lift_fresh",
         "set_",

@@ -26,7 +26,7 @@ def measure_backends(target: str, settings: SweepSettings, *, json: bool, save: 
     Raises: SettingError for a target that is a loop; TargetError for an env that does not exist,
     or that no backend could step; what making or stepping the env raises.
     """
-    _expect_env_id(target)
+    expect_env_id("--backends", target)
     show_log(logging.WARNING)  # what `auto` chose stands below the table
     console, errors = consoles(json)
     # As for `module:function`: "package:id" finds packages of the folder that the user is in.
@@ -64,12 +64,13 @@ def measure_backends(target: str, settings: SweepSettings, *, json: bool, save: 
     return finish(errors, run, error, save, show)
 
 
-def _expect_env_id(target: str) -> None:
+def expect_env_id(option: str, target: str) -> None:
+    """Refuse a target that is a loop. Raises: SettingError, naming the option."""
     place, colon, name = target.partition(":")
     if ".py" in (Path(target).suffix, Path(place).suffix) or (colon and place in BUILT_IN):
         near = f"; did you mean {name!r}?" if place == "ppo" else ""
         raise SettingError(
-            f"--backends: expected the id of a Gymnasium env as the target, such as CartPole-v1, "
+            f"{option}: expected the id of a Gymnasium env as the target, such as CartPole-v1, "
             f"got {target!r}, which names a loop{near}"
         )
 

@@ -11,10 +11,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from hotloop.built_in import DEFAULT_MODEL
+from hotloop.cli.chosen import chosen_in
+from hotloop.cli.engine_options import EngineOptions, defaults_from
 from hotloop.cli.finish import finish
-from hotloop.cli.options import target_in, with_plot_value, with_settings
+from hotloop.cli.options import target_in, with_defaults, with_plot_value, with_settings
 from hotloop.cli.output import consoles, parse, print_json
 from hotloop.cli.plots import check_outputs, write_outputs
+from hotloop.loop.lever import Options as Levers
 from hotloop.loop.run import Run
 from hotloop.report.calibrate import fitted, print_calibrate
 from hotloop.results.calibrate import calibrate, calibration_of, table_of
@@ -31,7 +34,7 @@ _COLUMNS = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(EngineOptions):
     """Fit the parameters of a model to what was observed in each step, by gradient. What is fitted
     is for the model to declare; its settings are options too, as the first guess.
     """
@@ -47,6 +50,8 @@ class Options:
     """Read each row of the network in both directions; without it from src to dst, as written."""
     draw_network: bool = False
     """Draw contacts at random for a folder that has agents and no network."""
+    settings_from: Path | None = None
+    """Settings that `hotloop optimize` has written for the model, in place of the defaults."""
     plot: str | None = None
     """Draw the fit: --plot alone here and as a page, --plot FILE.html or FILE.png there."""
     out: Path | None = None
@@ -60,10 +65,13 @@ class Options:
 def run(arguments: list[str]) -> int:
     """Run the verb; returns the exit code."""
     arguments = with_plot_value(arguments)
-    target = resolve_model(target_in(arguments, Options, DEFAULT_MODEL))
+    name = target_in(arguments, Options, DEFAULT_MODEL)
+    target, chosen = resolve_model(name), chosen_in(arguments, name)
     calibration = calibration_of(target.spec)
     parts = {"model_settings": target.spec.settings, "fit_settings": calibration.settings}
-    options: Any = parse(with_settings(Options, parts), arguments, "calibrate")
+    defaults = defaults_from(chosen, [*parts.values(), EngineOptions])
+    kind = with_settings(with_defaults(Options, defaults), parts, defaults)
+    options: Any = parse(kind, arguments, "calibrate")
     console, errors = consoles(options.json)
     check_outputs(options)
     observed = read_observations(options.target, calibration.observed, calibration.fewest_steps)
@@ -75,10 +83,13 @@ def run(arguments: list[str]) -> int:
         steps=len(next(iter(observed.values()))),
         seed=options.fit_settings.seed,
         device="cpu",
+        threads=options.threads,
+        active_set=options.active_set,
+        fused=options.fused,
         both_ways=options.both_ways,
         draw_network=options.draw_network,
     )
-    result, error = _calibrate(scenario, observed, options.fit_settings, errors)
+    result, error = _calibrate(scenario, observed, options.fit_settings, chosen.levers, errors)
     names = {column.output: column.table for column in calibration.observed}
 
     def show() -> None:
@@ -95,7 +106,11 @@ def run(arguments: list[str]) -> int:
 
 
 def _calibrate(
-    scenario: Scenario, observed: Mapping[str, np.ndarray[Any, Any]], settings: Any, errors: Console
+    scenario: Scenario,
+    observed: Mapping[str, np.ndarray[Any, Any]],
+    settings: Any,
+    levers: Levers,
+    errors: Console,
 ) -> tuple[Run, BaseException | None]:
     """Fit behind a progress bar that shows the loss."""
     shown = errors.is_terminal
@@ -106,4 +121,5 @@ def _calibrate(
             observed,
             settings,
             lambda done, loss: bar.update(task, completed=done, loss=f"{loss:.4g}"),
+            levers,
         )

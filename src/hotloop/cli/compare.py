@@ -20,7 +20,8 @@ class Options:
     """Measure whether B is faster than A, in turns. A side is a target with settings, such as
     "ppo:CartPole-v1 num_envs=16", a script with its arguments, a test that uses the fixture
     `benchmark`, or a whole command, such as "python train.py". NAME=value before it sets a variable
-    of its environment.
+    of its environment; directly behind a target, --settings-from FILE names the settings that
+    `hotloop optimize` has written for it.
     """
 
     a: tyro.conf.Positional[str]

@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -37,7 +38,9 @@ def guarded(verb: Callable[[], int]) -> int:
         # The reader of our output is gone; without this the interpreter's last flush fails.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except Exception as error:
+    except SystemExit:
+        raise
+    except BaseException as error:  # a script may raise any
         print_foreign_error(error)
         return 1
     finally:
@@ -62,7 +65,7 @@ class _ToStandardError(logging.Handler):
         print(self.format(record), file=sys.stderr)
 
 
-def print_foreign_error(error: Exception) -> None:
+def print_foreign_error(error: BaseException) -> None:
     """Print an error of the user's code: its type, message, notes, and where in that code."""
     frames = user_frames(error)
     # Where none of the frames is the user's, the fault is ours, and so are the frames to show.
@@ -78,6 +81,7 @@ def print_foreign_error(error: Exception) -> None:
 
 def end_children(grace_s: float = 2.0) -> None:
     """End every process that the loop has started and left running."""
+    _let_owners_end_theirs(5 * grace_s)
     with contextlib.suppress(psutil.Error):
         spared = _resource_tracker_pid()
         children = [c for c in psutil.Process().children(recursive=True) if c.pid != spared]
@@ -88,6 +92,27 @@ def end_children(grace_s: float = 2.0) -> None:
         for child in alive:
             with contextlib.suppress(psutil.Error):
                 child.kill()
+
+
+def _let_owners_end_theirs(patience_s: float) -> None:
+    """Let loaders and pools end their workers in order, as they do when a script ends by itself.
+
+    A pool starts new workers in place of those that are gone, and a worker that is killed may hold
+    a lock that its owner waits for, or leave its folder of sockets.
+    """
+    if "multiprocessing.util" not in sys.modules:
+        return
+    # Not longer than patience: a worker may never answer. What is left is ended by signals then.
+    ending = threading.Thread(target=_end_owners, name="hotloop-end-owners", daemon=True)
+    ending.start()
+    ending.join(patience_s)
+
+
+def _end_owners() -> None:
+    with contextlib.suppress(Exception):
+        gc.collect()  # a loader ends its workers when it is deleted
+        # What the interpreter calls when it ends: those of pools and managers.
+        sys.modules["multiprocessing.util"]._run_finalizers(0)
 
 
 def leave(code: int) -> int:

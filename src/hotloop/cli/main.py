@@ -6,7 +6,10 @@ import sys
 
 VERBS = {
     "benchmark": "how fast is it, and where does the time go?",
+    "profile": "what do profilers say of its stages: time, memory, arithmetic, bytes?",
     "simplify": "how fast could it be, and what holds it back?",
+    "optimize": "which lever helps, measured?",
+    "plan": "what would a cluster bring, what limits it, and what would it cost?",
     "compare": "which of two is faster: targets, settings, commits, commands?",
     "gate": "is a version slower than its baseline? the exit code says so",
     "repeat": "did it help, was it worth it, are we done? `repeat try` notes a change",
@@ -32,7 +35,8 @@ A TARGET is one of
   file.py:MODEL       a model of yours, a hotloop.sim.Model or ModelSpec
   module:NAME         either of them, importable
   model.yaml          a model of yours as a file
-  script.py           a script of yours, as it stands (arguments after --)
+  script.py           a script of yours, as it stands (arguments after --);
+                      also -m package.module, or an installed console script
 
 hotloop VERB --help shows a verb's options.
 """

@@ -1,20 +1,25 @@
 """Options that need more than a type: settings that a target declares, a plot's place, shares."""
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import tyro
 
 from hotloop.errors import SettingError
-from hotloop.results.targets import is_target
+from hotloop.results.targets import AS_MODULE, is_target
+
+N = TypeVar("N", int, float)
 
 
-def with_settings(options: type[Any], parts: Mapping[str, type[Any]]) -> type[Any]:
+def with_settings(
+    options: type[Any], parts: Mapping[str, type[Any]], defaults: Mapping[str, Any] | None = None
+) -> type[Any]:
     """Extend a verb's options by settings that its target declares.
 
     parts: dataclasses by the name of the field that will hold one. A setting is an option of its
-    own, without a prefix.
+    own, without a prefix. defaults: of settings, in place of their own.
     Raises: SettingError for a setting that is called as an option of the verb, or twice.
     """
     taken = {field.name: "an option of the command" for field in dataclasses.fields(options)}
@@ -29,7 +34,7 @@ def with_settings(options: type[Any], parts: Mapping[str, type[Any]]) -> type[An
     extended = dataclasses.make_dataclass(
         options.__name__,
         [
-            (name, tyro.conf.OmitArgPrefixes[kind], dataclasses.field(default_factory=kind))  # type: ignore[misc,valid-type]
+            (name, tyro.conf.OmitArgPrefixes[kind], _part(kind, defaults or {}))  # type: ignore[misc,valid-type]
             for name, kind in parts.items()
         ],
         bases=(options,),
@@ -38,6 +43,43 @@ def with_settings(options: type[Any], parts: Mapping[str, type[Any]]) -> type[An
     )
     extended.__doc__ = options.__doc__
     return extended
+
+
+def _part(kind: type[Any], defaults: Mapping[str, Any]) -> Any:
+    """A field that holds a dataclass with these defaults."""
+    own = {
+        each.name: defaults[each.name] for each in dataclasses.fields(kind) if each.name in defaults
+    }
+    return dataclasses.field(default_factory=lambda: kind(**own))
+
+
+def with_defaults(
+    kind: type[Any], defaults: Mapping[str, Any], *, hidden: Sequence[str] = ()
+) -> type[Any]:
+    """A dataclass of options with other defaults.
+
+    hidden: fields that are text, and no option.
+    """
+    fields: list[Any] = []
+    for field in dataclasses.fields(kind):
+        if field.name in defaults:
+            hint = tyro.conf.Suppress[str] if field.name in hidden else field.type
+            fields.append((field.name, hint, dataclasses.field(default=defaults[field.name])))
+    changed = dataclasses.make_dataclass(kind.__name__, fields, bases=(kind,), frozen=True)
+    changed.__doc__ = kind.__doc__
+    return changed
+
+
+def numbers_in(option: str, text: str, kind: type[N]) -> tuple[N, ...]:
+    """The numbers of a list with commas, such as 2,8.
+
+    Raises: SettingError, naming the option.
+    """
+    try:
+        return tuple(kind(part) for part in text.split(","))
+    except ValueError:
+        what = "whole numbers" if kind is int else "numbers"
+        raise SettingError(f"{option}: expected {what} with commas, got {text!r}") from None
 
 
 def target_in(arguments: Sequence[str], options: type[Any], default: str) -> str:
@@ -59,6 +101,18 @@ def target_in(arguments: Sequence[str], options: type[Any], default: str) -> str
     return default
 
 
+def option_value(name: str, arguments: Sequence[str]) -> str:
+    """The value of an option that must be known before the others are read; empty without.
+
+    name: with underscores.
+    """
+    for word, following in itertools.pairwise([*arguments, ""]):
+        option, equals, value = word.partition("=")
+        if option.replace("-", "_") == f"__{name}":
+            return value if equals else following
+    return ""
+
+
 def with_plot_value(arguments: Sequence[str]) -> list[str]:
     """The arguments, with an empty value after each `--plot` that stands alone."""
     found: list[str] = []
@@ -66,3 +120,16 @@ def with_plot_value(arguments: Sequence[str]) -> list[str]:
         alone = argument == "--plot" and (following.startswith("-") or is_target(following))
         found += ["--plot", ""] if alone else [argument]
     return found
+
+
+def with_module(arguments: list[str]) -> list[str]:
+    """Write `-m package.module` as the target that it is.
+
+    Raises: SettingError if no module follows.
+    """
+    if "-m" not in arguments:
+        return arguments
+    at = arguments.index("-m")
+    if at + 1 == len(arguments) or arguments[at + 1].startswith("-"):
+        raise SettingError("-m: expected the name of a module, as in -m package.module")
+    return [*arguments[:at], AS_MODULE + arguments[at + 1], *arguments[at + 2 :]]

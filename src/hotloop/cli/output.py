@@ -4,12 +4,15 @@ import contextlib
 import json
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import tyro
 from rich.console import Console
+from rich.markup import escape
 
+from hotloop.cli.chosen import refuse_where_none
 from hotloop.loop.run import Run
 from hotloop.report.kinds import kind_of
 from hotloop.results.result import WIDTH, Result, plain
@@ -28,7 +31,11 @@ def consoles(json_only: bool = False) -> tuple[Console, Console]:
 
 
 def parse(options: type[T], arguments: list[str], verb: str) -> T:
-    """Parse a verb's options into its dataclass; wrong usage exits with code 2."""
+    """Parse a verb's options into its dataclass; wrong usage exits with code 2.
+
+    Raises: SettingError for settings from a file, where the verb takes none.
+    """
+    refuse_where_none(verb, arguments)
     return tyro.cli(
         options,
         args=arguments,
@@ -41,6 +48,12 @@ def print_json(value: Any) -> None:
     """Print a dataclass as JSON; an unknown number is null beside `unknown`, the reason."""
     json.dump(plain(value), sys.stdout, indent=2)
     print()
+
+
+def print_notices(errors: Console, notices: Sequence[str]) -> None:
+    """Print what is to be known before a measurement begins."""
+    for notice in notices:
+        errors.print(f"[yellow]note[/]  {escape(notice)}", highlight=False)
 
 
 def show_run(out: Console, run: Run, *, json: bool) -> None:
@@ -66,6 +79,12 @@ def say_saved(errors: Console, path: Path, complete: bool) -> None:
     what = "run saved" if complete else "partial run saved"
     command = f"hotloop report {shlex.quote(str(path))}"
     errors.print(f"{what}: {command}", style="dim", markup=False, highlight=False, soft_wrap=True)
+
+
+def say_written(errors: Console, what: str, path: Path, viewer: str) -> None:
+    """Print where a file for another program's viewer is, and what shows it."""
+    said = f"{what}: {path}   (open it at {viewer})"
+    errors.print(said, style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
 def quiet(json_only: bool) -> contextlib.AbstractContextManager[object]:

@@ -1,22 +1,34 @@
 """`hotloop simplify TARGET`: how fast could it be, and what holds it back?"""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import tyro
 from rich.console import Console
-from rich.markup import escape
 
+from hotloop.cli.chosen import chosen_for
 from hotloop.cli.finish import end, finish, keep
-from hotloop.cli.output import consoles, parse, print_json, quiet, show_result, split_arguments
-from hotloop.errors import RefusedError
+from hotloop.cli.options import with_module
+from hotloop.cli.output import (
+    consoles,
+    given,
+    parse,
+    print_json,
+    print_notices,
+    quiet,
+    say_written,
+    show_result,
+    split_arguments,
+)
+from hotloop.errors import RefusedError, SettingError
 from hotloop.loop.control import process_control
+from hotloop.recognise.settings import RecogniseSettings
 from hotloop.report.deepen import print_level
 from hotloop.report.live import LiveView
 from hotloop.results.result import View
-from hotloop.results.simplify import measure_simplify, run_experiment, simplify_run
+from hotloop.results.simplify import LONGEST_S, measure_simplify, run_experiment, simplify_run
 from hotloop.simplify.deepen import Deepening
 from hotloop.simplify.settings import SimplifySettings
 
@@ -26,10 +38,18 @@ class Options:
     """Find by experiment what holds a loop back, and how fast it could be."""
 
     target: tyro.conf.Positional[str]
-    """ppo:CartPole-v1, file.py:function, module:function, or script.py (arguments after --)."""
+    """ppo:CartPole-v1, file.py:function, module:function, or a script as it stands: script.py,
+    -m package.module, or an installed console script (arguments after --)."""
     settings: tyro.conf.OmitArgPrefixes[SimplifySettings] = field(default_factory=SimplifySettings)
+    recognise: tyro.conf.OmitArgPrefixes[RecogniseSettings] = field(
+        default_factory=RecogniseSettings
+    )
     deepen: str | None = None
     """Look inside this stage: the same experiment on the functions it calls, level by level."""
+    settings_from: Path | None = None
+    """Settings that `hotloop optimize` has written: the target runs with them."""
+    trace: Path | None = None
+    """Also write what happened, for ui.perfetto.dev: stages by thread and process, and the arms."""
     json: bool = False
     """Print the verdict as JSON instead of the report."""
     save: Path | None = None
@@ -39,12 +59,9 @@ class Options:
 def run(arguments: list[str]) -> int:
     """Run the verb; returns the exit code."""
     own, passed_on = split_arguments(arguments)
+    own = with_module(own)
     options = parse(Options, own, "simplify")
     console, errors = consoles(options.json)
-
-    def announce(notices: Sequence[str]) -> None:
-        for notice in notices:
-            errors.print(f"[yellow]note[/]  {escape(notice)}", highlight=False)
 
     def view(progress: Callable[[], float]) -> LiveView:
         return LiveView(errors, options.target, progress)
@@ -56,10 +73,16 @@ def run(arguments: list[str]) -> int:
             options.target,
             options.settings,
             arguments=passed_on,
-            announce=announce,
+            chosen=chosen_for(options.target, options.settings_from),
+            recognise=options.recognise,
+            may_take=None if given("budget", own) else LONGEST_S,
+            announce=partial(print_notices, errors),
             view=view,
             whole_process=True,
+            trace=options.trace,
         )
+    if options.trace is not None:
+        say_written(errors, "trace", options.trace, "ui.perfetto.dev")
     result = ending.result
     refused: list[str] = []
 
@@ -83,6 +106,8 @@ def _look_inside(
     view: View,
 ) -> int:
     """Show and save every level that was measured, each a run of its own."""
+    if options.trace is not None:
+        raise SettingError("--trace: expected without --deepen, which measures several times")
     deepening = Deepening(process_control(), options.settings, stage, options.target)
     with quiet(options.json):
         outcome = run_experiment(
@@ -90,6 +115,9 @@ def _look_inside(
             deepening.run,
             options.settings,
             arguments=arguments,
+            chosen=chosen_for(options.target, options.settings_from),
+            recognise=options.recognise,
+            announce=partial(print_notices, errors),
             view=view,
             whole_process=True,
         )

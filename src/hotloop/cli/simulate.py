@@ -11,11 +11,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from hotloop.built_in import DEFAULT_MODEL
+from hotloop.cli.chosen import chosen_in
+from hotloop.cli.engine_options import EngineOptions, defaults_from
 from hotloop.cli.finish import finish
-from hotloop.cli.options import target_in, with_plot_value, with_settings
+from hotloop.cli.options import target_in, with_defaults, with_plot_value, with_settings
 from hotloop.cli.output import consoles, parse, print_json, quiet
 from hotloop.cli.plots import check_outputs, write_outputs
 from hotloop.errors import SettingError, expect_positive
+from hotloop.loop.lever import Options as Levers
 from hotloop.loop.run import Run
 from hotloop.report.simulate import print_simulate, print_stats, simulated
 from hotloop.results.scenario import Scenario
@@ -30,8 +33,22 @@ _COLUMNS = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class Options:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Asked(EngineOptions):
+    """What a file of settings may say, too."""
+
+    replicates: int = 32
+    """Runs of the ensemble, from seeds that follow each other."""
+    seed: int = 0
+    """Of the first run; the next one has the next number. A drawn population stays the same."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:1."""
+    precision: Literal["double", "mixed"] = "double"
+    """Number format of the arithmetic; mixed is faster and rougher."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options(Asked):
     """Simulate a model many times; show its curves and how far the runs differ. A model's own
     settings are options too: `hotloop simulate MODEL --help` lists them.
     """
@@ -46,22 +63,12 @@ class Options:
     """Draw contacts at random for a folder that has agents and no network."""
     steps: int | None = None
     """Steps to simulate; default: the model's."""
-    replicates: int = 32
-    """Runs of the ensemble, from seeds that follow each other."""
+    settings_from: Path | None = None
+    """Settings that `hotloop optimize` has written, in place of the defaults."""
     batch: int | None = None
     """Runs stepped at once, for ensembles larger than the memory; default: all."""
     ray: bool = False
     """Run batches on a Ray cluster, or on this machine's cores where there is none."""
-    seed: int = 0
-    """Of the first run; the next one has the next number. A drawn population stays the same."""
-    device: str = "auto"
-    """auto, cpu, cuda or cuda:1."""
-    threads: int | None = None
-    """CPU threads; default: all that this process may use."""
-    precision: Literal["double", "mixed"] = "double"
-    """Number format of the arithmetic; mixed is faster and rougher."""
-    active_set: bool = True
-    """Visit the active agents only where they are few; without it every agent in every step."""
     plot: str | None = None
     """Draw the curves: --plot alone here and as a page, --plot FILE.html or FILE.png there."""
     out: Path | None = None
@@ -77,8 +84,12 @@ class Options:
 def run(arguments: list[str]) -> int:
     """Run the verb; returns the exit code."""
     arguments = with_plot_value(arguments)
-    target = resolve_model(target_in(arguments, Options, DEFAULT_MODEL))
-    kind = with_settings(Options, {"model_settings": target.spec.settings})
+    name = target_in(arguments, Options, DEFAULT_MODEL)
+    target, chosen = resolve_model(name), chosen_in(arguments, name)
+    defaults = defaults_from(chosen, [target.spec.settings, Asked])
+    kind = with_settings(
+        with_defaults(Options, defaults), {"model_settings": target.spec.settings}, defaults
+    )
     options = parse(kind, arguments, "simulate")
     console, errors = consoles(options.json)
     check_outputs(options)
@@ -86,7 +97,12 @@ def run(arguments: list[str]) -> int:
     expect_positive("--replicates", options.replicates)
     if options.ray and importlib.util.find_spec("ray") is None:
         raise SettingError("--ray needs Ray: pip install 'hotloop[ray]'")
-    result, error = _simulate(scenario_of(target, options), options, errors)
+    if options.ray and chosen.levers:
+        raise SettingError(
+            f"--ray: expected settings without levers, which act in this process alone, got "
+            f"{', '.join(chosen.levers)}; leave them out of {options.settings_from}"
+        )
+    result, error = _simulate(scenario_of(target, options), options, chosen.levers, errors)
 
     def show() -> None:
         found = simulated(result)
@@ -102,14 +118,16 @@ def run(arguments: list[str]) -> int:
 
 
 def _simulate(
-    scenario: Scenario, options: Any, errors: Console
+    scenario: Scenario, options: Any, levers: Levers, errors: Console
 ) -> tuple[Run, BaseException | None]:
     """Run the ensemble behind a progress bar."""
     shown = errors.is_terminal
     loading = errors.status(f"population {scenario.source} …")
     with quiet(options.json):
         with loading if shown else contextlib.nullcontext():
-            simulation = Simulation(scenario, options.replicates, options.batch, ray=options.ray)
+            simulation = Simulation(
+                scenario, options.replicates, options.batch, ray=options.ray, levers=levers
+            )
         with (
             simulation,
             Progress(*_COLUMNS, console=errors, transient=True, disable=not shown) as bar,
@@ -138,13 +156,24 @@ def scenario_of(target: ModelTarget, options: Any) -> Scenario:
         threads=options.threads,
         precision=options.precision,
         active_set=options.active_set,
+        fused=options.fused,
         both_ways=options.both_ways,
         draw_network=options.draw_network,
     )
 
 
 def _saved(options: Any) -> dict[str, Any]:
-    left_out = ("json", "save", "plot", "out", "stats", "model_settings", "steps", "population")
+    left_out = (
+        "json",
+        "save",
+        "plot",
+        "out",
+        "stats",
+        "model_settings",
+        "steps",
+        "population",
+        "settings_from",
+    )
     settings = dataclasses.asdict(options)
     own: dict[str, Any] = settings["model_settings"]
     return {name: value for name, value in settings.items() if name not in left_out} | own

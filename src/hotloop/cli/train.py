@@ -13,9 +13,10 @@ from typing import Any
 import tyro
 from rich.console import Console
 
+from hotloop.cli.chosen import chosen_for, chosen_in, made_with
 from hotloop.cli.files import check_place
 from hotloop.cli.finish import finish
-from hotloop.cli.options import target_in, with_settings
+from hotloop.cli.options import option_value, target_in, with_defaults, with_settings
 from hotloop.cli.output import consoles, given, parse, quiet, show_run
 from hotloop.errors import SettingError, expect_positive
 from hotloop.learn.algorithms import ALGORITHMS, learner_type, split_target
@@ -36,6 +37,8 @@ class Options:
 
     target: tyro.conf.Positional[str] = DEFAULT_TARGET
     """ALGORITHM:ENV, such as ppo:CartPole-v1: the id of any Gymnasium env, also "module:id"."""
+    settings_from: Path | None = None
+    """Settings that `hotloop optimize` has written, in place of the defaults."""
     resume: Path | None = None
     """Go on from a checkpoint, with its target and its settings."""
     checkpoint: Path | None = None
@@ -61,7 +64,7 @@ def run(arguments: list[str]) -> int:
     Raises: TargetError, SettingError and CheckpointError for what does not fit; what the env
     raises. The envs are closed then, and after an interrupt.
     """
-    path = _value_of("resume", arguments)
+    path = option_value("resume", arguments)
     resume = load_checkpoint(Path(path)) if path else None
     algorithm, env_id = split_target(_target_in(arguments, resume))
     options = _parse(arguments, algorithm, env_id, resume)
@@ -85,6 +88,7 @@ def run(arguments: list[str]) -> int:
             ),
             f"{algorithm}:{env_id}",
             errors,
+            levers=chosen_for(f"{algorithm}:{env_id}", options.settings_from).levers,
             resumed_from=options.resume,
             tensorboard=options.tensorboard,
             price_per_hour=options.price_per_hour,
@@ -96,15 +100,6 @@ def run(arguments: list[str]) -> int:
 
     code = finish(errors, result, error, options.save, show)
     return code or (0 if result.facts["solved"] else NOT_SOLVED)
-
-
-def _value_of(name: str, arguments: Sequence[str]) -> str:
-    """The value of an option that must be known before the others are read; empty without."""
-    for word, following in itertools.pairwise([*arguments, ""]):
-        option, equals, value = word.partition("=")
-        if option == f"--{name}":
-            return value if equals else following
-    return ""
 
 
 def _target_in(arguments: Sequence[str], resume: Checkpoint | None) -> str:
@@ -123,16 +118,16 @@ def _parse(arguments: list[str], algorithm: str, env_id: str, resume: Checkpoint
     """
     kind = learner_type(algorithm).settings_type
     own: dict[str, Any] = {"target": f"{algorithm}:{env_id}"}
-    defaults: dict[str, Any] = {}
+    defaults = made_with(chosen_in(arguments, own["target"]), [kind])
     if resume is not None:
         own["checkpoint_every"] = resume.every
         if type(resume.settings) is kind:
-            defaults = {f.name: getattr(resume.settings, f.name) for f in dataclasses.fields(kind)}
+            defaults |= {f.name: getattr(resume.settings, f.name) for f in dataclasses.fields(kind)}
         if given("backend", arguments):
             defaults["num_workers"] = None  # those of another backend
-    settings = _with_defaults(kind, defaults | {"env_id": env_id})
+    settings = with_defaults(kind, defaults | {"env_id": env_id}, hidden=("env_id",))
     settings.__doc__ = f"Settings of {algorithm}."
-    options = with_settings(_with_defaults(Options, own), {"settings": settings})
+    options = with_settings(with_defaults(Options, own), {"settings": settings})
     parsed: Any = parse(options, arguments, "train")
     if (algorithm, env_id) != split_target(parsed.target):
         raise SettingError(
@@ -140,18 +135,6 @@ def _parse(arguments: list[str], algorithm: str, env_id: str, resume: Checkpoint
             "takes no value"
         )
     return parsed
-
-
-def _with_defaults(kind: type[Any], defaults: dict[str, Any]) -> type[Any]:
-    """A dataclass of options with other defaults; the id of the env is no option of its own."""
-    fields: list[Any] = []
-    for field in dataclasses.fields(kind):
-        if field.name in defaults:
-            hint = tyro.conf.Suppress[str] if field.name == "env_id" else field.type
-            fields.append((field.name, hint, dataclasses.field(default=defaults[field.name])))
-    changed = dataclasses.make_dataclass(kind.__name__, fields, bases=(kind,), frozen=True)
-    changed.__doc__ = kind.__doc__
-    return changed
 
 
 def _settings_of(options: Any, algorithm: str) -> LearnerSettings:

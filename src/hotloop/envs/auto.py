@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,8 @@ from hotloop.envs.probe import probe_env
 from hotloop.envs.turns import Turns
 from hotloop.envs.vector import VectorEnv
 from hotloop.envs.workload import Candidate, Probe, Workload
-from hotloop.loop.figures import paired_ratio
 from hotloop.loop.host import whole_cores
+from hotloop.loop.race import Race, as_fast, fastest
 
 _LOG = logging.getLogger("hotloop")
 RACE_S = 0.25  # for each that races
@@ -150,19 +151,15 @@ def decide(
     times: of a step of all envs, (rounds, racers). The fastest is compared with each that has fewer
     workers, within rounds; where the interval of their ratio holds 1, fewer workers win.
     """
-    fastest = int(times.mean(axis=0).argmin())
-
-    def may_be_equal(k: int) -> bool:
-        return k == fastest or not paired_ratio(times[:, k], times[:, fastest]).low > 1
-
-    equal = [k for k in range(len(racers)) if may_be_equal(k)]
-    chosen = min(equal, key=lambda k: (racers[k].variant.num_workers or 0, times[:, k].mean()))
-    return racers[chosen], [racers[fastest]] if chosen != fastest else []
+    rates = 1 / times
+    fast = as_fast(rates)
+    chosen = min(fast, key=lambda k: (racers[k].variant.num_workers or 0, times[:, k].mean()))
+    best = fastest(rates)
+    return racers[chosen], [racers[best]] if chosen != best else []
 
 
 def _race(fns: Sequence[Callable[[], Any]], racers: Sequence[Candidate]) -> NDArray[np.float64]:
     """Build them and let them take turns; the time of a step of all envs, (rounds, racers)."""
-    rounds: list[list[float]] = []
     with ExitStack() as stack:
         turns = []
         for racer in racers:
@@ -170,15 +167,13 @@ def _race(fns: Sequence[Callable[[], Any]], racers: Sequence[Candidate]) -> NDAr
             stack.callback(envs.close)
             turns.append(Turns(envs))
             turns[-1].prepare()
+        turn_s = RACE_S / RACE_ROUNDS
+        race = Race([partial(each.steps_per_s, turn_s, time.perf_counter) for each in turns])
         end = time.perf_counter() + RACE_S * len(racers)
-        order = list(range(len(racers)))
-        while len(rounds) < MIN_ROUNDS or time.perf_counter() < end:
-            rounds.append([0.0] * len(racers))
-            for k in order:
-                rate = turns[k].steps_per_s(RACE_S / RACE_ROUNDS, time.perf_counter)
-                rounds[-1][k] = turns[k].envs.num_envs / rate
-            order.reverse()  # the first of a round is the last of the next
-    return np.array(rounds)
+        while len(race.rates) < MIN_ROUNDS or time.perf_counter() < end:
+            race.round()
+    times: NDArray[np.float64] = len(fns) / race.rates
+    return times
 
 
 def _made(fns: Sequence[Callable[[], Any]], racer: Candidate) -> VectorEnv:

@@ -5,12 +5,10 @@ rounds: what one round shows of two variants was measured within the same second
 """
 
 import dataclasses
-import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +31,7 @@ from hotloop.envs.vector import VectorEnv
 from hotloop.envs.workload import Probe, Variant, Workload
 from hotloop.errors import HotloopError, expect_positive
 from hotloop.loop.host import whole_cores
+from hotloop.loop.race import Race
 
 ROUND_S = 0.3
 MIN_ROUNDS = 3
@@ -77,7 +76,8 @@ class Sweep:
     clock: Callable[[], float] = time.perf_counter  # s
     probe: Probe | None = None
     entries: list[Entry] = field(default_factory=list)
-    rounds: list[NDArray[np.float64]] = field(default_factory=list)  # SPS (variants,) of each
+    race: Race = field(default_factory=lambda: Race(()))  # of the variants that could be made
+    racing: list[int] = field(default_factory=list)  # their entries
 
     def run(self, observer: Observer) -> None:
         """Measure; everything that was started has ended when it returns or raises.
@@ -96,17 +96,25 @@ class Sweep:
     def measure(self, variants: Sequence[Variant], opener: Opener, observer: Observer) -> None:
         """Make all variants, then measure those that could be made, until the time is up."""
         self.entries = [Entry(variant) for variant in variants]
-        order = random.Random(self.settings.seed)
         with ExitStack() as stack:
             racers = self._open(opener, stack, observer)
+            share = 0.0
             start = self.clock()
-            while racers:
+
+            def turn_of(racer: _Racer) -> Callable[[], float]:
+                def turn() -> float:
+                    observer(min(1.0, share), str(racer.entry.variant))
+                    return racer.rate(self._round_s, self.clock)
+
+                return turn
+
+            self.race = Race([turn_of(racer) for racer in racers], self.settings.seed)
+            self.racing = [racer.number for racer in racers]
+            while self.race.running:
                 share = (self.clock() - start) / self.settings.seconds
-                if share >= 1 and len(self.rounds) >= MIN_ROUNDS:
+                if share >= 1 and len(self.race.rates) >= MIN_ROUNDS:
                     return
-                order.shuffle(racers)
-                self._round(racers, partial(observer, min(1.0, share)))
-                racers = [racer for racer in racers if racer.entry.problem is None]
+                self.race.round()
 
     def facts(self) -> dict[str, Any]:
         """Everything that is not an array, for a run file."""
@@ -124,8 +132,10 @@ class Sweep:
 
     def arrays(self) -> dict[str, NDArray[np.float64]]:
         """`sps`, (variants, rounds): env steps a second, NaN where none were measured."""
-        shape = (len(self.rounds), len(self.entries))
-        return {"sps": np.array(self.rounds, np.float64).reshape(shape).T.copy()}
+        rates = self.race.rates
+        sps = np.full((len(self.entries), len(rates)), np.nan)
+        sps[self.racing] = rates.T
+        return {"sps": sps}
 
     @property
     def _round_s(self) -> float:
@@ -150,16 +160,6 @@ class Sweep:
                 entry.choice = envs.choice
             racers.append(racer)
         return racers
-
-    def _round(self, racers: Sequence["_Racer"], observer: Callable[[str], None]) -> None:
-        measured = np.full(len(self.entries), np.nan)
-        self.rounds.append(measured)
-        for racer in racers:
-            observer(str(racer.entry.variant))
-            try:
-                measured[racer.number] = racer.turns.steps_per_s(self._round_s, self.clock)
-            except Exception as error:
-                racer.entry.problem = _reason(error)
 
     def _described(self, entry: Entry) -> dict[str, Any]:
         variant, choice = entry.variant, entry.choice
@@ -187,6 +187,14 @@ class _Racer:
         self.number = number
         self.entry = entry
         self.turns = Turns(envs, entry.variant.splits)
+
+    def rate(self, seconds: float, clock: Callable[[], float]) -> float:
+        """Env steps a second; not a number, and the entry says why, where it failed."""
+        try:
+            return self.turns.steps_per_s(seconds, clock)
+        except Exception as error:
+            self.entry.problem = _reason(error)
+            return float("nan")
 
     def close(self, *raised: object) -> None:
         """End it; where something was raised, an engine of ours does not wait for its steps."""

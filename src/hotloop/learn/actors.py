@@ -71,9 +71,9 @@ def collector_of(
     """
     s, count = settings, settings.num_actors
     at_head = s.policy_at == HEAD
-    envs = partial(_envs, s.backend, s.num_workers) if at_head else partial(_envs, "serial", None)
+    where = (s.backend, s.num_workers) if at_head else ("serial", None)
     return FragmentCollector(
-        partial(envs, s.env_id, s.num_envs // count),
+        partial(_envs, *where, s.copy, s.env_id, s.num_envs // count),
         actor,
         fragment_steps=s.fragment_steps,
         num_workers=count,
@@ -241,7 +241,14 @@ class AsynchronousLearner(Learner):
         self.actors.collector.close()
 
 
-def _envs(backend: str, num_workers: int | None, env_id: str, num_envs: int) -> VectorEnv:
+def _envs(
+    backend: str, num_workers: int | None, copy: bool, env_id: str, num_envs: int
+) -> VectorEnv:
     return make_vec(
-        env_id, num_envs, backend=backend, num_workers=num_workers, autoreset_mode="same_step"
+        env_id,
+        num_envs,
+        backend=backend,
+        num_workers=num_workers,
+        autoreset_mode="same_step",
+        copy=copy,
     )

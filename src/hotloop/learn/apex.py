@@ -8,7 +8,7 @@ other processes hold it.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -23,7 +23,8 @@ from hotloop.learn.actors import ActorSettings, AsynchronousLearner
 from hotloop.learn.learner import Array, loops_of, next_values, policy_for
 from hotloop.learn.policies.actor import Actor
 from hotloop.learn.policies.explorer import action_values, epsilons, single_choice
-from hotloop.learn.policies.tensors import to_tensors
+from hotloop.learn.q_loss import DrawnBatch, Errors, QLoss
+from hotloop.learn.settings import PLAIN
 from hotloop.loop import stage
 from hotloop.ops import n_step_windows
 from hotloop.rollout.replay import Drawn, PrioritisedReplay, Replay, Transitions
@@ -102,6 +103,11 @@ class ApexSettings(ActorSettings):
                 f"apex: learn_after: expected at most replay_size, {self.replay_size}, got "
                 f"{self.learn_after}: the replay would never hold so many"
             )
+        if self.normalise_values and self.compiled != PLAIN:
+            raise SettingError(
+                "apex: compiled: expected 'plain' with normalise_values, whose targets are made by "
+                f"the host, got {self.compiled!r}; leave one of the two out"
+            )
         expect_whole("apex: prefetch", self.prefetch, 0)
         if self.replay_shards:
             self._expect_shards()
@@ -160,7 +166,8 @@ class Apex(AsynchronousLearner):
         except BaseException:
             super().close()
             raise
-        self.choice = single_choice(self.policy.actions)
+        first = single_choice(self.policy.actions).start
+        self.q_loss = QLoss(self.policy, self.target, first, settings.dueling, settings.double)
         self.counts = Counts()
         self.insert = stage("insert", self._insert, effect="effectful")
         # What a shard was asked for cannot be put back.
@@ -218,13 +225,18 @@ class Apex(AsynchronousLearner):
         before = self.counts.optimizer_steps
         if len(self.replay) < s.learn_after:
             self.counts.owed = 0.0
+        for drawn, moved in self.transfer.ahead(self._draws(), self._arrays):
+            self.set_priorities(drawn.number, self.update(drawn, moved))
+        return self.counts.optimizer_steps > before
+
+    def _draws(self) -> Iterator[Drawn]:
+        """Draw as many batches as are owed."""
         while self.counts.owed >= 1:
             drawn = self.draw()
             if drawn is None:  # all was lost with its shards
-                break
+                return
             self.counts.owed -= 1
-            self.set_priorities(drawn.number, self.update(drawn))
-        return self.counts.optimizer_steps > before
+            yield drawn
 
     def _insert(self, fragment: Fragment) -> None:
         """Add the windows of a fragment, with the errors of the values that its actor had."""
@@ -253,53 +265,49 @@ class Apex(AsynchronousLearner):
         s = self.settings
         return self.replay.draw(s.batch_size, self.rng, beta=s.importance_exponent)
 
-    def _update(self, drawn: Drawn) -> Array:
-        """One step down E[w · huber(y − Q(x, a))]; returns the errors y − Q, (n,).
+    def _arrays(self, drawn: Drawn) -> Tree:
+        """What an update takes: a `DrawnBatch` of arrays, unnamed."""
+        obs, action, reward, discount, next_obs = drawn.transitions
+        prepared, weight = self.policy.prepared, drawn.weight.astype(np.float32)
+        return prepared(obs), action, reward, discount, prepared(next_obs), weight
 
-        y = R + discount · Q_target(x', argmax Q(x')).
-        Source: Horgan et al. 2018, section 3; the double estimate: van Hasselt et al. 2016.
+    def _update(self, drawn: Drawn, moved: Any = None) -> Array:
+        """One step down the loss of what was drawn; returns the errors y − Q, (n,).
+
+        moved: what was drawn, on the device, if it was brought there before.
         """
-        s, batch, device = self.settings, drawn.transitions, self.policy.flat.device
-        self.optimizer.param_groups[0]["lr"] = s.learning_rate * self.left()
-        obs = self.policy.tensors(batch.obs)
-        action, reward, discount, weight = to_tensors(
-            (batch.action, batch.reward, batch.discount, drawn.weight.astype(np.float32)), device
-        )
-        with torch.no_grad():
-            next_obs = self.policy.tensors(batch.next_obs)
-            following = self._q(self.target(next_obs))
-            chooses = self._q(self.policy(next_obs)) if s.double else following
-            best = following.gather(1, chooses.argmax(1, keepdim=True)).squeeze(1)
-        target = self._targets(reward, discount, best)
-        q = self._q(self.policy(obs)).gather(1, (action - self.choice.start)[:, None]).squeeze(1)
-        error = target - q
-        losses = torch.nn.functional.huber_loss(q, target, reduction="none")
-        loss = (weight * losses).mean()
-        self.descend(loss, {"obs": obs, "action": action, "target": target})
+        s = self.settings
+        self.set_learning_rate(s.learning_rate * self.left())
+        batch = DrawnBatch(*(self.transfer.move(self._arrays(drawn)) if moved is None else moved))
+        target = self._normalised_targets(batch) if s.normalise_values else None
+        loss, q, error = self.step(batch, {}, target)
         self.counts.optimizer_steps += 1
         if self.counts.optimizer_steps % s.target_every == 0:
             self.target.flat.data.copy_(self.policy.flat.data)
         self._update_figures = lambda: {
-            "td_loss": float(loss.detach()),
-            "q_values": float(q.detach().mean()),
-            "weight_mean": float(weight.mean()),
+            "td_loss": float(loss),
+            "q_values": float(q.mean()),
+            "weight_mean": float(drawn.weight.mean()),
             **self.replay.figures(),
         }
-        errors: Array = error.detach().cpu().numpy()
+        errors: Array = error.cpu().numpy()
         return errors
 
-    def _q(self, computed: tuple[Tensor, Tensor]) -> Tensor:
-        q: Tensor = action_values(*computed, dueling=self.settings.dueling)
-        return q
+    def loss(
+        self, batch: DrawnBatch, numbers: Mapping[str, Any], computed: Tensor | None
+    ) -> tuple[Tensor, Errors]:
+        """The loss of `q_loss.py`; computed: y, if it is known."""
+        del numbers
+        return self.q_loss(batch, computed)
 
-    def _targets(self, reward: Tensor, discount: Tensor, best: Tensor) -> Tensor:
-        """What Q is to become, in the units of the network."""
-        if not self.settings.normalise_values:
-            return reward + discount * best
+    def _normalised_targets(self, batch: DrawnBatch) -> Tensor:
+        """What Q is to become, in the units of the network; counted into their moments."""
+        with self.step.computing():
+            best = self.q_loss.best(batch.next_obs)
         value = self.values(best.cpu().numpy())
-        return_ = reward.cpu().numpy() + discount.cpu().numpy() * value
+        return_ = batch.reward.cpu().numpy() + batch.discount.cpu().numpy() * value
         target = self.value_targets(return_, np.ones(len(return_), np.bool_))
-        return torch.from_numpy(target).to(reward)
+        return torch.from_numpy(target).to(batch.reward)
 
     def value_of(self, obs: Tree) -> Array:
         """The values (B,) of observations (B, ...): those of their best actions."""

@@ -5,19 +5,20 @@ that distance; V-trace (Espeholt et al. 2018) corrects what the critic learns. H
 from actors to the update stands in `actors.py`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from hotloop.data.fragment import Fragment
 from hotloop.errors import SettingError
 from hotloop.learn.actors import ActorSettings, AsynchronousLearner
 from hotloop.learn.correction import compile_kernel, corrected
 from hotloop.learn.learner import Array, loops_of, rows
-from hotloop.learn.losses import Batch, Figures, clipped_loss
+from hotloop.learn.losses import Batch, Figures, Terms, clipped_loss
 from hotloop.learn.policies.tensors import to_tensors
 from hotloop.learn.steps import Steps
 from hotloop.loop import stage
@@ -86,7 +87,7 @@ class APPO(AsynchronousLearner):
     def _update(self, steps: Steps) -> None:
         """Several passes down PPO's loss, with advantages and targets of V-trace."""
         s, left = self.settings, self.left()
-        self.optimizer.param_groups[0]["lr"] = s.learning_rate * left
+        self.set_learning_rate(s.learning_rate * left)
         value, advantage, target = self._targets(steps)
         arrays = (
             steps.action,
@@ -94,19 +95,19 @@ class APPO(AsynchronousLearner):
             normalise_advantages(advantage, steps.valid),
             self.value_targets(target, steps.valid),
         )
-        batch = Batch(
-            self.policy.tensors(rows(steps.obs, steps.valid)),
-            *to_tensors(rows(arrays, steps.valid), self.policy.flat.device),
-        )
-        for _ in range(s.epochs):
-            for part in batch.parts(s.minibatches, self.rng):
-                loss, terms = clipped_loss(self.policy, part, s, s.clip * left)
-                self.descend(loss, part._asdict())
+        obs = self.policy.prepared(rows(steps.obs, steps.valid))
+        batch, numbers = (obs, *rows(arrays, steps.valid)), {"clip": s.clip * left}
+        for part in self.transfer.minibatches(batch, s.epochs, s.minibatches, self.rng):
+            terms = self.step(part, numbers)
         valid = steps.valid
         self._update_figures = Figures(
             terms, self.policy.distribution, value[valid], target[valid], s.clip * left
         )
         self.observe(steps.obs, valid)
+
+    def loss(self, batch: Batch, numbers: Mapping[str, Any], computed: Any) -> tuple[Tensor, Terms]:
+        """PPO's clipped loss, of a minibatch."""
+        return clipped_loss(self.policy, self.settings, batch, numbers, computed)
 
     def _targets(self, steps: Steps) -> tuple[Array, Array, Array]:
         """Return values, advantages and what the critic is to learn, (T, B) each."""

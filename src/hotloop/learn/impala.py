@@ -4,18 +4,18 @@ Settings, and the update. How fragments come from actors to the update stands in
 V-trace in `correction.py` and `hotloop.ops`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from hotloop.data.fragment import Fragment
 from hotloop.learn.actors import ActorSettings, AsynchronousLearner
 from hotloop.learn.correction import compile_kernel, corrected
 from hotloop.learn.learner import loops_of, rows
-from hotloop.learn.losses import Figures, Terms
-from hotloop.learn.policies.tensors import to_tensors
+from hotloop.learn.losses import Batch, Figures, Terms
 from hotloop.learn.steps import Steps
 from hotloop.loop import stage
 
@@ -80,35 +80,51 @@ class IMPALA(AsynchronousLearner):
         Source: Espeholt et al. 2018, section 4.2.
         """
         s, distribution = self.settings, self.policy.distribution
-        self.optimizer.param_groups[0]["lr"] = s.learning_rate * self.left()
+        self.set_learning_rate(s.learning_rate * self.left())
         length, width = steps.reward.shape
-        count, device = length * width, self.policy.flat.device
-        # One pass for the observations acted on and the last ones, which only bootstrap.
-        obs = self.policy.tensors(rows(steps.all_obs))
-        outputs, critic = self.policy(obs)
-        outputs = outputs[:count]
-        action, behaviour = to_tensors((rows(steps.action), rows(steps.extras["log_prob"])), device)
-        log_prob = distribution.log_prob(outputs, action)
-        log_ratio = log_prob - behaviour
-
+        obs, action, behaviour = self.transfer.move(
+            (
+                self.policy.prepared(rows(steps.all_obs)),
+                rows(steps.action),
+                rows(steps.extras["log_prob"]),
+            )
+        )
+        with self.step.computing():
+            # One pass for the observations acted on and the last ones, which only bootstrap.
+            computed = _, critic, log_prob = self._computed(obs, action)
+            log_ratio = log_prob - behaviour
         value = self.values(critic.detach().cpu().numpy()).reshape(length + 1, width)
         rho = log_ratio.detach().exp().cpu().numpy().reshape(length, width)
         trace = corrected(s, steps, value, rho, self.value_of, clip_pg_rho=s.clip_pg_rho)
         targets = self.value_targets(trace.target, steps.valid)
-        target, advantage = to_tensors((rows(targets), rows(trace.advantage)), device)
+        target, advantage = self.transfer.move((rows(targets), rows(trace.advantage)))
+        terms = self.step(Batch(obs, action, behaviour, advantage, target), {}, computed)
+        self.observe(steps.obs, steps.valid)
+        valid = steps.valid
+        self._update_figures = Figures(terms, distribution, value[:-1][valid], trace.target[valid])
+
+    def loss(self, batch: Batch, numbers: Mapping[str, Any], computed: Any) -> tuple[Tensor, Terms]:
+        """The loss of `_update`; the observations of the batch are all, also the last ones."""
+        del numbers
+        s, distribution = self.settings, self.policy.distribution
+        if computed is None:
+            computed = self._computed(batch.obs, batch.action)
+        outputs, critic, log_prob = computed
         # Steps that are no transitions have the advantage 0, and their own value for a target.
-        gain = (advantage * log_prob).mean()
-        error = torch.nn.functional.mse_loss(critic[:count], target)
+        gain = (batch.advantage * log_prob).mean()
+        error = torch.nn.functional.mse_loss(critic[: len(outputs)], batch.target)
         loss = s.value_weight * error - gain
         entropy = None
         if s.entropy_weight:
             entropy = distribution.entropy(outputs).mean()
             loss = loss - s.entropy_weight * entropy
-        self.descend(loss, {"obs": obs, "action": action, "advantage": advantage, "target": target})
-        self.observe(steps.obs, steps.valid)
-        terms = Terms(gain, error, entropy, log_ratio, outputs)
-        valid = steps.valid
-        self._update_figures = Figures(terms, distribution, value[:-1][valid], trace.target[valid])
+        return loss, Terms(gain, error, entropy, log_prob - batch.log_prob, outputs)
+
+    def _computed(self, obs: Any, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Outputs for the observations acted on, values of all, and log π of the actions."""
+        outputs, critic = self.policy(obs)
+        outputs = outputs[: len(action)]
+        return outputs, critic, self.policy.distribution.log_prob(outputs, action)
 
 
 IMPALA_LOOPS = loops_of(IMPALA, IMPALASettings)

@@ -18,9 +18,12 @@ from hotloop.data.fragment import Fragment
 from hotloop.data.layout import Tree, leaves, tree_map
 from hotloop.envs.ids import make_env
 from hotloop.errors import CheckpointError, HotloopError
+from hotloop.learn.levers import levers_of
+from hotloop.learn.optimiser_step import STEPS, Descent, OptimiserStep, make_optimizer
 from hotloop.learn.policies.policy import Policy, make_policy
 from hotloop.learn.settings import LearnerSettings
 from hotloop.learn.state import expect_alike
+from hotloop.learn.transfer import TRANSFERS
 from hotloop.loop import Loop
 from hotloop.loop.target import LoopFamily, settings_of
 from hotloop.ops import Moments, denormalise, merge_moments, no_moments, normalise
@@ -83,14 +86,18 @@ class Learner(ABC):
     def __init__(self, settings: LearnerSettings, policy: Policy) -> None:
         self.settings = settings
         self.policy = policy
-        self.optimizer = torch.optim.Adam(
-            [policy.flat], settings.learning_rate, eps=1e-5, fused=True
-        )
+        self.optimizer = make_optimizer(policy.flat, settings.learning_rate, settings.compiled)
+        self.transfer = TRANSFERS[settings.transfer](policy.flat.device)
+        self.step: OptimiserStep = STEPS[settings.compiled](self.descent())
         self.rng = np.random.default_rng(settings.seed)
         self.progress = Progress()
         self._update_figures: Callable[[], dict[str, float]] | None = None  # set by an update
 
     # --- what each learner says ------------------------------------------------------------------
+
+    @abstractmethod
+    def loss(self, batch: Any, numbers: Mapping[str, Any], computed: Any) -> tuple[Tensor, Any]:
+        """Return the loss of a batch and its terms: a `Loss` of `optimiser_step.py`."""
 
     @abstractmethod
     def iterate(self) -> int:
@@ -141,6 +148,8 @@ class Learner(ABC):
             state=self.state,
             in_flight=self.in_flight,
             close=self.close,
+            levers=levers_of(self.settings, self.synchronous),
+            result=lambda: self.policy.flat,
         )
 
     # --- collecting ------------------------------------------------------------------------------
@@ -197,23 +206,25 @@ class Learner(ABC):
             return 1.0
         return max(0.0, 1 - self.progress.env_steps / self.settings.total_steps)
 
-    def descend(self, loss: Tensor, batch: Mapping[str, Any]) -> None:
-        """Take one step of the optimiser down the gradient of a loss.
-
-        batch: what the loss was computed from, by name: trees of tensors.
-        Raises: LossError where the gradient is not a number; the parameters stay as they were.
+    def descent(self) -> Descent:
+        """What a step of the optimiser is made of; it raises LossError, and changes nothing then,
+        where the gradient is no number.
         """
-        grad = self.policy.grad
-        grad.zero_()
-        torch.autograd.backward(loss)
-        # By hand: torch's helper, made for lists of tensors, costs 35 µs more, a 25th of an
-        # optimiser step.
-        norm = grad.norm()
-        if not math.isfinite(norm):
-            got = f"loss {float(loss.detach())} and gradient norm {float(norm)}"
-            raise self._loss_error("a finite loss and gradient", got, _arrays(batch))
-        grad.mul_((self.settings.max_grad_norm / (norm + 1e-6)).clamp(max=1.0))
-        self.optimizer.step()
+        s = self.settings
+        return Descent(
+            self.policy, self.optimizer, self.loss, s.max_grad_norm, s.precision, self._not_finite
+        )
+
+    def set_learning_rate(self, rate: float) -> None:
+        """Let the next steps of the optimiser be so long."""
+        group = self.optimizer.param_groups[0]
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)  # a graph reads it where it lies
+        else:
+            group["lr"] = rate
+
+    def _not_finite(self, got: str, batch: Any) -> LossError:
+        return self._loss_error("a finite loss and gradient", got, _arrays(batch._asdict()))
 
     def _loss_error(self, expected: str, got: str, batch: Mapping[str, Array]) -> LossError:
         return LossError(
@@ -231,7 +242,7 @@ class Learner(ABC):
         Computed when asked for, as they cost a tenth of a small update.
         """
         figures = {} if self._update_figures is None else self._update_figures()
-        return {**figures, "learning_rate": self.optimizer.param_groups[0]["lr"]}
+        return {**figures, "learning_rate": float(self.optimizer.param_groups[0]["lr"])}
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a resumed training needs: dicts, lists, numbers, text and arrays.
@@ -259,6 +270,7 @@ class Learner(ABC):
         adam = self.optimizer.state_dict()
         adam["state"] = {0: {n: torch.from_numpy(a.copy()) for n, a in state["optimizer"].items()}}
         self.optimizer.load_state_dict(adam)
+        self.step.forget()
         try:
             self.rng.bit_generator.state = state["generator"]
         except (ValueError, TypeError, OverflowError) as error:

@@ -1,7 +1,7 @@
 """The parts of losses that several learners share, and the figures that say how learning goes."""
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -48,13 +48,13 @@ class Terms(NamedTuple):
     outputs: Tensor  # of the actor, (N, size)
 
 
-def clipped_gain(log_ratio: Tensor, advantage: Tensor, clip: float) -> Tensor:
+def clipped_gain(log_ratio: Tensor, advantage: Tensor, clip: float | Tensor) -> Tensor:
     """E[min(ρA, clip(ρ, 1 ± ε)A)] with ρ = π(a) / μ(a), of (N,) each; a scalar.
 
     Source: Schulman et al. 2017, equation 7.
     """
     ratio = log_ratio.exp()
-    clipped = ratio.clamp(1 - clip, 1 + clip)
+    clipped = ratio.clamp(1 - clip, 1 + clip)  # type: ignore[arg-type]  # both of one kind
     return torch.minimum(ratio * advantage, clipped * advantage).mean()
 
 
@@ -73,16 +73,21 @@ class ClippedSettings(Protocol):
 
 
 def clipped_loss(
-    policy: Policy, batch: Batch, settings: ClippedSettings, clip: float
+    policy: Policy,
+    settings: ClippedSettings,
+    batch: Batch,
+    numbers: Mapping[str, Any],
+    computed: tuple[Tensor, Tensor] | None,
 ) -> tuple[Tensor, Terms]:
     """−E[min(ρA, clip(ρ, 1 ± ε)A)] + c₁ E[(V − R)²] − c₂ E[H], with ρ = π(a) / μ(a).
 
+    numbers: "clip", ε. computed: outputs and values of the policy for the batch, if they are known.
     Returns a scalar and its terms.
     Source: Schulman et al. 2017, equations 7 and 9.
     """
-    outputs, value = policy(batch.obs)
+    outputs, value = policy(batch.obs) if computed is None else computed
     log_ratio = policy.distribution.log_prob(outputs, batch.action) - batch.log_prob
-    gain = clipped_gain(log_ratio, batch.advantage, clip)
+    gain = clipped_gain(log_ratio, batch.advantage, numbers["clip"])
     error = torch.nn.functional.mse_loss(value, batch.target)
     loss = settings.value_weight * error - gain
     entropy = None

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotloop.learn.settings import AUTO, PLACES
-from hotloop.loop.figures import paired_ratio
+from hotloop.loop.race import Race, fastest, is_settled, ratio_of
 
 if TYPE_CHECKING:
     from hotloop.learn.learner import Learner
@@ -37,7 +37,7 @@ def placed(kind: "Callable[[S], Learner]", settings: S) -> S:
     if settings.policy_at != AUTO:
         return settings
     rates = race(kind, [settings.at(place) for place in PLACES])
-    place = PLACES[fastest(rates)]
+    place = PLACES[first_as_fast(rates)]
     measured = ", ".join(
         f"{name} {rate:,.0f}" for name, rate in zip(PLACES, rates.mean(axis=0), strict=True)
     )
@@ -46,22 +46,15 @@ def placed(kind: "Callable[[S], Learner]", settings: S) -> S:
     return decided
 
 
-def is_settled(rates: NDArray[np.float64]) -> bool:
-    """Return whether one variant is proved faster than every other; rates: (rounds, variants)."""
-    best = int(rates.mean(axis=0).argmax())
-    others = [variant for variant in range(rates.shape[1]) if variant != best]
-    return all(paired_ratio(rates[:, best], rates[:, other]).low > 1 for other in others)
-
-
-def fastest(rates: NDArray[np.float64]) -> int:
+def first_as_fast(rates: NDArray[np.float64]) -> int:
     """Return the number of the variant to take: the first that is about as fast as the fastest.
 
     That is, not proved slower, and slower by less than `CLOSE` as it was measured.
     rates: (rounds, variants), those with the fewest processes first.
     """
-    best = int(rates.mean(axis=0).argmax())
+    best = fastest(rates)
     for variant in range(best):
-        ratio = paired_ratio(rates[:, best], rates[:, variant])
+        ratio = ratio_of(rates, best, variant)
         if ratio.low <= 1 and ratio.value < 1 + CLOSE:
             return variant
     return best
@@ -81,14 +74,15 @@ def race(
         for settings in variants:
             racers.append(_Racer(kind(settings)))
             stack.callback(racers[-1].close)
-        begin, rates = time.monotonic(), list[list[float]]()
+        begin, turns = time.monotonic(), Race([racer.rate for racer in racers])
         while True:
-            if len(rates) >= MIN_ROUNDS and time.monotonic() - begin > (time_s or TIME_S):
+            rounds = len(turns.rates)
+            if rounds >= MIN_ROUNDS and time.monotonic() - begin > (time_s or TIME_S):
                 break
-            if len(rates) >= ROUNDS and is_settled(np.array(rates)):
+            if rounds >= ROUNDS and is_settled(turns.rates):
                 break
-            rates.append([racer.rate() for racer in racers])
-    return np.array(rates)
+            turns.round()
+    return turns.rates
 
 
 class _Racer:

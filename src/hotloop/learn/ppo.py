@@ -8,6 +8,7 @@ of their own in `actors.py`, settings, the optimiser's step and what is saved in
 """
 
 import logging
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -16,8 +17,10 @@ import numpy as np
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
+from torch import Tensor
 
 from hotloop.data.fragment import Fragment
+from hotloop.data.layout import Tree
 from hotloop.envs.make import make_vec
 from hotloop.errors import SettingError
 from hotloop.learn.actors import collector_of
@@ -29,9 +32,8 @@ from hotloop.learn.learner import (
     rows,
     spaces_of,
 )
-from hotloop.learn.losses import Batch, Figures, clipped_loss
+from hotloop.learn.losses import Batch, Figures, Terms, clipped_loss
 from hotloop.learn.places import placed
-from hotloop.learn.policies.tensors import to_tensors
 from hotloop.learn.settings import HEAD, SERVER, LearnerSettings
 from hotloop.learn.steps import Steps
 from hotloop.loop import stage
@@ -179,28 +181,29 @@ class PPO(Learner):
     def _update(self, steps: Fragment | Steps, advantage: Array, return_: Array) -> None:
         """Pass over the steps several times."""
         s, left = self.settings, self.left()
-        self.optimizer.param_groups[0]["lr"] = s.learning_rate * left
-        batch = self._batch(steps, advantage, return_)
-        for _ in range(s.epochs):
-            for part in batch.parts(s.minibatches, self.rng):
-                loss, terms = clipped_loss(self.policy, part, s, s.clip * left)
-                self.descend(loss, part._asdict())
+        self.set_learning_rate(s.learning_rate * left)
+        batch, numbers = self._batch(steps, advantage, return_), {"clip": s.clip * left}
+        for part in self.transfer.minibatches(batch, s.epochs, s.minibatches, self.rng):
+            terms = self.step(part, numbers)
         value, valid = self.values(steps.extras["value"]), steps.valid
         self._update_figures = Figures(
             terms, self.policy.distribution, value[valid], return_[valid], s.clip * left
         )
         self.observe(steps.obs, valid)
 
-    def _batch(self, steps: Fragment | Steps, advantage: Array, return_: Array) -> Batch:
-        """Return what the loss takes of all transitions."""
+    def loss(self, batch: Batch, numbers: Mapping[str, Any], computed: Any) -> tuple[Tensor, Terms]:
+        """PPO's clipped loss, of a minibatch."""
+        return clipped_loss(self.policy, self.settings, batch, numbers, computed)
+
+    def _batch(self, steps: Fragment | Steps, advantage: Array, return_: Array) -> Tree:
+        """Return what the loss takes of all transitions: a `Batch` of arrays, unnamed."""
         f = steps
         targets = self.value_targets(return_, f.valid)
         parts = (f.obs, f.action, f.extras["log_prob"], advantage, targets)
         obs, action, log_prob, advantage, target = rows(parts, f.valid)
         # Normalised once over the batch, not over each minibatch: the same where there is one.
         advantage = normalise_advantages(advantage)
-        arrays = (action, log_prob, advantage, target)
-        return Batch(self.policy.tensors(obs), *to_tensors(arrays, self.policy.flat.device))
+        return self.policy.prepared(obs), action, log_prob, advantage, target
 
     def iterate(self) -> int:
         """Collect fragments and update the policy on them; returns the env steps."""
@@ -267,6 +270,7 @@ def _made(settings: PPOSettings) -> VectorEnv:
         num_workers=settings.num_workers,
         autoreset_mode="same_step",
         splits=2 if settings.double_buffer else 1,
+        copy=settings.copy,
     )
 
 

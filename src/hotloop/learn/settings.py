@@ -30,10 +30,20 @@ _LIMITS: dict[str, tuple[float, float, bool]] = {
 }
 _MAY_BE_INFINITE = ("clip", "clip_rho", "clip_pg_rho", "max_grad_norm")  # which is no limit
 HEAD, ENVS, SERVER, AUTO = "head", "envs", "server", "auto"
+FLOAT32, BFLOAT16 = "float32", "bfloat16"
+PLAIN, COMPILE, GRAPH, PINNED = "plain", "compile", "graph", "pinned"
+# What the settings of an optimiser step may be.
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "precision": (FLOAT32, BFLOAT16),
+    "compiled": (PLAIN, COMPILE, GRAPH),
+    "transfer": (PLAIN, PINNED),
+}
+# Those that need a card, with the reason.
+_OF_CARDS = {"compiled": (GRAPH, "has no CUDA graphs"), "transfer": (PINNED, "needs no copies")}
 PLACES = (HEAD, ENVS, SERVER)
 """Where a policy may act, the place with the fewest processes first."""
 # Settings that act with an inference server only, and with workers that policies act beside.
-_OF_SERVERS = ("server_batch", "server_deadline_s", "server_device")
+_OF_SERVERS = ("server_batch", "server_deadline_s", "server_timeout_s", "server_device")
 _OF_WORKERS = ("restarts", *Resources._fields)
 # Counts that may be 0.
 _FROM_ZERO = ("seed", "max_lag", "restarts", "hidden_layers", "replay_shards")
@@ -68,6 +78,9 @@ class LearnerSettings:
     """Observations of a batch that an inference server answers at once; None: no limit."""
     server_deadline_s: float = 0.001
     """For so long, in seconds, a request to an inference server waits for others."""
+    server_timeout_s: float | None = 60.0
+    """An inference server that answers nothing for so long, in seconds, is replaced; None: never.
+    The slowest batch must take less."""
     server_device: str = "cpu"
     """Where an inference server computes: cpu, or a device of torch such as cuda."""
     restarts: int = 3
@@ -78,6 +91,8 @@ class LearnerSettings:
     """Cards, or a share of one, that each worker asks for, or in their place the server."""
     placement: str = "spread"
     """Whether Ray's workers spread over the nodes or pack on few of them."""
+    copy: bool = True
+    """Whether what the envs return is copied before it is stored; no result depends on it."""
     fragment_steps: int = 32
     """Steps of every env between two updates (T)."""
     network: str = "auto"
@@ -102,6 +117,14 @@ class LearnerSettings:
     """Threads of torch here and in an inference server; small networks are fastest on one."""
     device: str = "cpu"
     """Where the policy learns: cpu, or a device of torch such as cuda."""
+    precision: str = FLOAT32
+    """float32, or bfloat16: the network's products in half the bytes; parameters stay float32."""
+    compiled: str = PLAIN
+    """How an optimiser step runs: plain (operation by operation), compile (the loss through
+    torch.compile), or graph (all of it captured as one CUDA graph)."""
+    transfer: str = PLAIN
+    """How batches come to a card: plain, or pinned (from two pinned buffers; where an update has
+    several batches, one is copied while the one before is learned from)."""
     evaluate_every: int = 2048
     """Env steps between two greedy evaluations, which no reported time contains."""
     target_return: float = math.nan
@@ -122,7 +145,24 @@ class LearnerSettings:
                 f"{self.target_return}"
             )
         expect_whole(f"{self.algorithm}: num_workers", self.num_workers, 1)
+        self._check_step()
         self._check_place()
+
+    def _check_step(self) -> None:
+        """Refuse ways of an optimiser step that there are not, or not on the device."""
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices:
+                raise SettingError(
+                    f"{self.algorithm}: {name}: expected {', '.join(map(repr, choices))}, got "
+                    f"{value!r}{did_you_mean(str(value), choices)}"
+                )
+        for name, (value, why) in _OF_CARDS.items():
+            if getattr(self, name) == value and not self.device.startswith("cuda"):
+                raise SettingError(
+                    f"{self.algorithm}: {name}: expected another one than {value!r} with device "
+                    f"{self.device!r}, which {why}; leave it out, or choose device 'cuda'"
+                )
 
     def _check_place(self) -> None:
         """Refuse settings of workers and servers where there are none of them."""
@@ -212,6 +252,7 @@ class LearnerSettings:
             deadline_s=self.server_deadline_s,
             device=self.server_device,
             threads=self.torch_threads,
+            timeout_s=self.server_timeout_s,
         )
 
     @property

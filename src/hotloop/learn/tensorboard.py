@@ -1,15 +1,14 @@
 """The course of a training as TensorBoard events, with the tags that CleanRL has."""
 
 import dataclasses
-import logging
 import math
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hotloop.errors import SettingError
 from hotloop.learn.training import Standing, Trainer
+from hotloop.loop.event_file import EventFile
 
 PERIOD_S = 0.5  # between two sets of events
 # Tags of figures that are no loss; every other one is `losses/NAME`.
@@ -18,7 +17,6 @@ _CHARTS = (
     *("replay_size", "replay_shards", "transitions_lost", "weight_mean"),
     *("server_batch_rows", "server_wait_s", "server_busy"),
 )
-_LOG = logging.getLogger("hotloop")
 
 
 class EventLog:
@@ -30,24 +28,11 @@ class EventLog:
     """
 
     def __init__(self, folder: Path, *, clock: Callable[[], float] = time.perf_counter) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise SettingError(
-                "--tensorboard needs TensorBoard: pip install 'hotloop[tensorboard]'"
-            ) from None
-        try:
-            self._writer: Any = SummaryWriter(folder)
-        except OSError as error:
-            raise SettingError(
-                f"--tensorboard: {folder}: expected a folder to write to, got "
-                f"{error.strerror or error}"
-            ) from None
-        self._folder, self._clock = folder, clock
+        self._file = EventFile(folder)
+        self._clock = clock
         self._next = -math.inf
         self._before: Standing | None = None
         self._evaluations = 0  # that were written
-        self._stopped = False
 
     def begin(self, trainer: Trainer) -> None:
         """Write the settings, and leave out the evaluations before a resume."""
@@ -57,17 +42,17 @@ class EventLog:
         self._evaluations = len(trainer.curve)
         self._before = trainer.standing()
         table = f"|setting|value|\n|-|-|\n{rows}"
-        self._write(lambda: self._writer.add_text("hyperparameters", table))
+        self._file.write(lambda writer: writer.add_text("hyperparameters", table))
 
     def note(self, trainer: Trainer) -> None:
         """Write what is due; cheap enough to be called every millisecond."""
-        if self._stopped:
+        if self._file.stopped:
             return
         if len(trainer.curve) > self._evaluations:
-            self._write(lambda: self._add_evaluations(trainer))
+            self._file.write(lambda writer: self._add_evaluations(writer, trainer))
         if self._clock() >= self._next:
             self._next = self._clock() + PERIOD_S
-            self._write(lambda: self._add(trainer.standing()))
+            self._file.write(lambda writer: self._add(writer, trainer.standing()))
 
     def end(self, trainer: Trainer) -> None:
         """Write where training stands at its end."""
@@ -76,15 +61,14 @@ class EventLog:
 
     def close(self) -> None:
         """Close the file. Idempotent."""
-        self._write(self._writer.close)
-        self._stopped = True
+        self._file.close()
 
-    def _add_evaluations(self, trainer: Trainer) -> None:
+    def _add_evaluations(self, writer: Any, trainer: Trainer) -> None:
         for point in trainer.curve[self._evaluations :]:
-            self._writer.add_scalar("charts/greedy_return", point.mean_return, point.env_steps)
+            writer.add_scalar("charts/greedy_return", point.mean_return, point.env_steps)
         self._evaluations = len(trainer.curve)
 
-    def _add(self, standing: Standing) -> None:
+    def _add(self, writer: Any, standing: Standing) -> None:
         scalars = {
             f"{'charts' if name in _CHARTS else 'losses'}/{name}": value
             for name, value in standing.figures.items()
@@ -97,18 +81,4 @@ class EventLog:
             scalars["charts/updates_per_s"] = (standing.updates - before.updates) / elapsed
         for tag, value in scalars.items():
             if not math.isnan(value):
-                self._writer.add_scalar(tag, value, standing.env_steps)
-
-    def _write(self, write: Callable[[], object]) -> None:
-        """Write; events that cannot be written are given up, said once, and end no training."""
-        if self._stopped:
-            return
-        try:
-            write()
-        except (OSError, ValueError) as error:
-            self._stopped = True
-            _LOG.warning(
-                "events could not be written in %s (%s): training goes on without them",
-                self._folder,
-                error,
-            )
+                writer.add_scalar(tag, value, standing.env_steps)

@@ -32,7 +32,8 @@ PASSES = 2
 MAY_CHANGE = (
     *("total_steps", "target_return", "evaluate_every"),
     *("backend", "num_workers", "torch_threads", "device"),
-    *("policy_at", "server_batch", "server_deadline_s", "server_device"),
+    *("precision", "compiled", "transfer", "copy"),
+    *("policy_at", "server_batch", "server_deadline_s", "server_timeout_s", "server_device"),
     *("replay_shards", "prefetch"),
     *("restarts", "num_cpus", "num_gpus", "placement"),
 )

@@ -4,6 +4,7 @@ from hotloop.loop.arm import BURN, DELAY, FREE, PAD, REAL, WAIT, Arm, Mode
 from hotloop.loop.clock import Clock, RealClock
 from hotloop.loop.conduct import Block, Conductor, Request, drive
 from hotloop.loop.control import SharedControl
+from hotloop.loop.lever import Lever
 from hotloop.loop.loop import Loop
 from hotloop.loop.run import Run, load
 from hotloop.loop.script import iterations, state
@@ -20,6 +21,7 @@ __all__ = [
     "Block",
     "Clock",
     "Conductor",
+    "Lever",
     "Loop",
     "Mode",
     "RealClock",

@@ -19,6 +19,7 @@ class Kind(IntEnum):
     RECORD = 7  # runs, and its output, duration and processor time go onto the tape
     CHECK = 8  # runs, and is compared with what it declares of its effects
     WORK = 9  # replays, then computes for the recorded processor time / k
+    NAMED = 10  # runs within a frame that has the stage's name: profilers see it
 
 
 SUBSTITUTES = frozenset({Kind.FREE, Kind.PAD, Kind.BURN, Kind.WAIT, Kind.WORK})
@@ -39,8 +40,8 @@ class Mode:
         return self.kind.name
 
 
-OFF, REAL, FREE, PAD, RECORD, CHECK = (
-    Mode(k) for k in (Kind.OFF, Kind.REAL, Kind.FREE, Kind.PAD, Kind.RECORD, Kind.CHECK)
+OFF, REAL, FREE, PAD, RECORD, CHECK, NAMED = (
+    Mode(k) for k in (Kind.OFF, Kind.REAL, Kind.FREE, Kind.PAD, Kind.RECORD, Kind.CHECK, Kind.NAMED)
 )
 
 _EPOCHS = 1 << 24

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hotloop.loop.values import torch_if_loaded
+from hotloop.loop.values import torch_if_loaded, version_of
 
 # Beyond this, sums of blocks and a sample take the place of a checksum of all bytes: they see any
 # one write, and miss only values that are exchanged within a block.
@@ -37,7 +37,7 @@ def array_checksum(value: np.ndarray, *, by_value: bool = False) -> object:
 def tensor_checksum(value: Any, *, by_value: bool = False) -> object:
     """Return a checksum of a tensor's bytes, or its version where no bytes can be read."""
     if value.device.type == "meta" or str(value.layout) != "torch.strided":
-        return value._version
+        return version_of(value)
     shared = value.detach()
     repeated = tuple(slice(0, 1) if step == 0 else slice(None) for step in shared.stride())
     shared = shared[repeated]

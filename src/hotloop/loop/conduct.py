@@ -6,7 +6,6 @@ iteration, so that the same measurement works on a `Loop` whose body hotloop cal
 script that only says where its iterations end.
 """
 
-import os
 import resource
 import threading
 from collections.abc import Callable, Generator
@@ -14,9 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from hotloop.errors import LoopError
-from hotloop.loop.arm import OFF, Arm
+from hotloop.loop.arm import OFF, REAL, Arm
 from hotloop.loop.control import SharedControl
 from hotloop.loop.event import Event
+from hotloop.loop.gauges import DescendantsGauge, PressureGauge, RunQueueGauge, waits
+from hotloop.loop.host import usable_cores
 from hotloop.loop.loop import Loop, checked_units
 
 # The observer is called no more often than this.
@@ -37,6 +38,7 @@ class Request:
     at_start: called before the drain; before_last_drained: before the last iteration of it;
     before: after it, before the first timed iteration. What other threads do during that call, the
     first timed iteration need not do: where they run beside the loop, it must be short.
+    at_end: called when the last timed iteration has ended, within its time.
     until_ns: when to end the block even if it is not complete, on the control's clock.
     """
 
@@ -48,6 +50,7 @@ class Request:
     at_start: Callable[[], None] | None = None
     before_last_drained: Callable[[], None] | None = None
     before: Callable[[], None] | None = None
+    at_end: Callable[[], None] | None = None
     phase: str = ""
     until_ns: int | None = None
 
@@ -65,7 +68,8 @@ class Block:
     cut: bool = False  # ended by `until_ns`, drained and timed iterations may be missing
     cpu_ns: int = 0  # processor time of the main thread
     process_cpu_ns: int = 0  # of all threads of this process
-    stolen_ns: int = 0  # the main thread was ready to run, and another one had its core
+    stolen_ns: int = 0  # the main thread was ready to run, and another program had its core
+    descendants_cpu_ns: int = 0  # of the processes that this one has started
     wall_ns: int = 0
     switches: int = 0  # involuntary context switches of this process
     waits: int = 0  # voluntary context switches of the main thread: it had to wait for something
@@ -115,6 +119,8 @@ class Conductor:
         self._now = control.clock.now_ns
         self._pressure = PressureGauge()
         self._queued = RunQueueGauge()
+        self._descendants = DescendantsGauge()
+        self._cores = max(1.0, usable_cores())
         self._drain_left = 0  # iterations; stays at 2 while the time is not up
         self._drain_end = 0
         self._opened = 0  # when the block's timing began
@@ -122,6 +128,8 @@ class Conductor:
         self._deadline: int | None = None
         self._until: int | None = None
         self._next_tick = 0
+        self.paused = False
+        self._paused_at = 0
 
     def begin(self) -> None:
         """Start the first block, just before the first iteration."""
@@ -134,6 +142,7 @@ class Conductor:
 
         Raises: LoopError for units that cannot be counted.
         """
+        self._before_end()
         end = self._now()
         count = float(units) if type(units) is int else checked_units(units, self.name, self.unit)
         block = self.block
@@ -171,6 +180,45 @@ class Conductor:
             self._next_tick = end + TICK_NS
             self._observer(self)
         self._iteration_start = self._now()
+
+    def pause(self) -> None:
+        """Leave out what follows, until `resume`: it is no part of the loop that is measured.
+
+        The iteration that had begun is left out with it. Nothing is changed meanwhile.
+        """
+        block = self.block
+        if block is None or self.paused:
+            return
+        self.paused = True
+        if not self._drain_left:
+            begun = self._iteration_start
+            block.events += [e for e in self.control.drain_events() if e.start_ns < begun]
+            self._read(block, +1)
+        self._paused_at = self._now()
+        self.control.set(Arm("paused", rest=REAL))
+
+    def resume(self) -> None:
+        """Go on with the block, at the start of an iteration."""
+        block = self.block
+        if block is None or not self.paused:
+            return
+        self.paused = False
+        away = self._now() - self._paused_at
+        self.control.set(block.request.arm)
+        self.control.drain_events()
+        if not self._drain_left:
+            self._read(block, -1)
+            if self._deadline is not None:
+                self._deadline += away
+        self._iteration_start = self._now()
+
+    def _before_end(self) -> None:
+        """Do what a request asks for at the end of its last iteration."""
+        block = self.block
+        if block is None or block.request.at_end is None or self._drain_left:
+            return
+        if len(block.duration_ns) + 1 == block.request.iterations:
+            block.request.at_end()
 
     def abandon(self) -> None:
         """Stop measuring because the loop will not go on, and let the measurement clean up."""
@@ -230,34 +278,24 @@ class Conductor:
         self.control.fetch_reports()
         for known in self.control.stages.values():
             known.delayed_ns = 0
+        self._descendants.search()
         block.delayed_ns = {
             name: -self.control.workers.delay_ns(known.index)
             for name, known in self.control.stages.items()
         }
-        block.switches = -resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
-        block.waits = -_waits()
-        block.pressure_us = -self._pressure.read_us()
-        block.stolen_ns = -self._queued.read_ns()
-        block.process_cpu_ns = -self.control.clock.process_cpu_ns()
-        block.cpu_ns = -self.control.clock.thread_cpu_ns()
+        self._read(block, -1)
         self._opened = self._now()
-        block.wall_ns = -self._opened
         seconds = block.request.seconds
         self._deadline = None if seconds is None else self._opened + round(seconds * 1e9)
 
     def _closed(self, block: Block) -> Block:
-        block.wall_ns += self._now()
-        block.cpu_ns += self.control.clock.thread_cpu_ns()
-        block.process_cpu_ns += self.control.clock.process_cpu_ns()
-        block.stolen_ns += self._queued.read_ns()
+        self._read(block, +1)
+        block.stolen_ns = self._stolen_ns(block)
         # A GPU is waited for here and nowhere else; what it still had to do belongs to the block.
         if self.control.gpu is not None:
             before = self._now()
             self.control.gpu.synchronize()
             block.duration_ns[-1] += self._now() - before
-        block.switches += resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
-        block.waits += _waits()
-        block.pressure_us += self._pressure.read_us()
         self.control.fetch_reports()
         for name, known in self.control.stages.items():
             block.delayed_ns[name] = (
@@ -266,8 +304,30 @@ class Conductor:
                 + self.control.workers.delay_ns(known.index)
             )
         # Those that had ended before are of the last drained iteration.
-        block.events = [e for e in self.control.drain_events() if e.end_ns > self._opened]
+        block.events += [e for e in self.control.drain_events() if e.end_ns > self._opened]
         return block
+
+    def _read(self, block: Block, sign: int) -> None:
+        """Add all gauges to a block's sums: with -1 where something begins, with +1 at its end."""
+        block.switches += sign * resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+        block.waits += sign * waits()
+        block.pressure_us += sign * self._pressure.read_us()
+        block.stolen_ns += sign * self._queued.read_ns()
+        block.process_cpu_ns += sign * self.control.clock.process_cpu_ns()
+        block.descendants_cpu_ns += sign * self._descendants.read_ns()
+        block.cpu_ns += sign * self.control.clock.thread_cpu_ns()
+        block.wall_ns += sign * self._now()
+
+    def _stolen_ns(self, block: Block) -> int:
+        """What other programs took at least, of the time that the main thread stood in the queue.
+
+        Some kernels count more than the time in which it did not run. While it stands there, every
+        core that it may use is taken: the loop's own other threads and processes have had no more
+        of that time than what they have used of all cores together.
+        """
+        queued_ns = min(block.stolen_ns, block.wall_ns - block.cpu_ns)
+        others_ns = block.process_cpu_ns - block.cpu_ns + block.descendants_cpu_ns
+        return max(0, queued_ns - round(others_ns / self._cores))
 
     def _stop(self) -> None:
         self.finished = True
@@ -275,6 +335,7 @@ class Conductor:
         self.control.set(Arm("off", rest=OFF))
         self._pressure.close()
         self._queued.close()
+        self._descendants.close()
 
 
 def drive(
@@ -315,62 +376,3 @@ def ended_early(name: str, iterations: int) -> LoopError:
         f"{name} ended after {iterations} iterations, before the measurement had what it needs; "
         "let it run longer, or ask for less with --seconds or --budget"
     )
-
-
-def _waits() -> int:
-    """Voluntary context switches of the calling thread; of its process where only that is known."""
-    who = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
-    return resource.getrusage(who).ru_nvcsw
-
-
-class _Gauge:
-    """A small file of the kernel that is read often."""
-
-    def __init__(self, path: str) -> None:
-        try:
-            self._fd = os.open(path, os.O_RDONLY)
-            os.pread(self._fd, 256, 0)
-        except OSError:
-            self._fd = -1
-
-    def read(self) -> bytes | None:
-        """Return its content, or None where there is no such file."""
-        return None if self._fd < 0 else os.pread(self._fd, 256, 0)
-
-    def close(self) -> None:
-        """Stop reading."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-
-class PressureGauge:
-    """Time in which some task waited for a core, from the kernel; 0 where it does not say."""
-
-    def __init__(self) -> None:
-        self._gauge = _Gauge("/proc/pressure/cpu")
-
-    def read_us(self) -> int:
-        """Microseconds since the machine started."""
-        content = self._gauge.read()
-        return int(content.split(b"\n", 1)[0].rsplit(b"=", 1)[1]) if content else 0
-
-    def close(self) -> None:
-        """Stop reading."""
-        self._gauge.close()
-
-
-class RunQueueGauge:
-    """Time in which the calling thread was ready and another had its core; 0 where unknown."""
-
-    def __init__(self) -> None:
-        self._gauge = _Gauge(f"/proc/self/task/{threading.get_native_id()}/schedstat")
-
-    def read_ns(self) -> int:
-        """Nanoseconds since the thread started."""
-        content = self._gauge.read()
-        return int(content.split()[1]) if content else 0
-
-    def close(self) -> None:
-        """Stop reading."""
-        self._gauge.close()

@@ -12,6 +12,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from hotloop.errors import StageError
@@ -19,6 +20,7 @@ from hotloop.loop.arm import Arm, kind_of, packed
 from hotloop.loop.clock import Clock, RealClock
 from hotloop.loop.event import GPU_LANE, MAX_STAGES, Event
 from hotloop.loop.gpu import GpuTimer
+from hotloop.loop.handover import Handover
 from hotloop.loop.memory import FileLock, open_memory
 from hotloop.loop.stage_types import StageView
 from hotloop.loop.violation import Violation
@@ -78,6 +80,10 @@ class SharedControl:
         self.calls = [0] * MAX_STAGES  # logged calls of each stage since this was made
         self.stages: dict[str, StageView] = {}
         self.watcher: Callable[[StageView], None] | None = None
+        # What is entered around each call of a stage, given its name, where calls are NAMED.
+        self.annotate: Callable[[str], AbstractContextManager[object]] | None = None
+        # What is handed over between parts of the loop; None: nobody asks, and it is not noted.
+        self.handovers: list[Handover] | None = None
         self.gpu: GpuTimer | None = None
         self.gpu_intervals: list[tuple[int, object, object]] = []
         # The owner's own events: a list's append is atomic and the fastest log Python has.
@@ -89,6 +95,10 @@ class SharedControl:
         self.followers: weakref.WeakSet[Follower] = weakref.WeakSet()
         self.checks: dict[str, int] = {}  # calls that were checked, by stage
         self.violations: list[Violation] = []
+        # Whether the ranks of a job obey: then the arm changes only where all begin an iteration.
+        self.obeyed_in_step = False
+        # What was done with the loop's state since they were told last; None: nobody follows.
+        self.state_operations: list[str] | None = None
         self._fd = open_memory("hotloop-control") if path is None else os.open(path, os.O_RDWR)
         self._map_memory(path)
         _live_controls.add(self)
@@ -208,6 +218,11 @@ class SharedControl:
             self.words[number] = word = words.get(number, message.rest)
             self.modes[number] = kind_of(word)
         self._epoch[0] = message.epoch
+
+    def note_state(self, operation: str) -> None:
+        """Note what was done with the loop's state, for ranks that do the same with theirs."""
+        if self.state_operations is not None:
+            self.state_operations.append(operation)
 
     # --- events and reports ------------------------------------------------------------------
 

@@ -95,8 +95,9 @@ def describe(facts: dict[str, Any]) -> str:
     quota = facts.get("quota_cores")
     limited = "" if quota is None else f", quota {quota:g} cores"
     gpu = facts.get("gpu") or "no GPU"
+    cores = "1 core" if facts["cores"] == 1 else f"{facts['cores']} cores"
     return (
-        f"{facts['processor']}, {facts['cores']} cores{limited}, "
+        f"{facts['processor']}, {cores}{limited}, "
         f"{facts['memory_bytes'] / 2**30:.0f} GiB, {gpu}; Python {facts['python']}, "
         f"{facts['date'][:10]}"
     )

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hotloop.errors import LoopError
+from hotloop.loop.lever import Lever
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,9 @@ class Loop:
     in_flight: for loops with queues: the most items between the first stage and the body. Not
     needed where the stages are called once an iteration; there it is observed.
     close: called once when nothing more will be run, also after an error.
+    levers: changes that `hotloop optimize` may try.
+    result: what the loop has computed so far, as arrays, tensors and containers of them. A change
+    that keeps the result leaves it equal. None: the leaf tensors that require a gradient.
     """
 
     body: Callable[[], float | int | None]
@@ -32,6 +36,8 @@ class Loop:
     price_per_hour: float | None = None
     in_flight: int = 0
     close: Callable[[], None] | None = None
+    levers: Sequence[Lever] = ()
+    result: Callable[[], object] | None = None
 
     def __post_init__(self) -> None:
         if not callable(self.body):
@@ -44,6 +50,9 @@ class Loop:
                 f"loop {self.name!r}: batches must be at least 1 and in_flight at least 0; "
                 f"got {self.batches} and {self.in_flight}"
             )
+        names = [lever.name for lever in self.levers]
+        if len(set(names)) < len(names):
+            raise LoopError(f"loop {self.name!r}: levers: expected different names, got {names}")
 
 
 def checked_units(units: object, name: str, unit: str) -> float:

@@ -6,6 +6,7 @@
 import itertools
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import nullcontext
 from threading import get_ident
 from typing import Any
 
@@ -15,11 +16,12 @@ from hotloop.loop.control import SharedControl, process_control
 from hotloop.loop.effects import check_call, seen_by_the_loop
 from hotloop.loop.event import current_lane
 from hotloop.loop.gpu import GpuTimer, gpu_timer
+from hotloop.loop.named_call import named_await, named_call
 from hotloop.loop.stage_types import Effect, IterablePass, StageKind
 from hotloop.loop.tape import Buffers, Entry, Tape, replay_writes
 
 # Plain integers: comparing with an enum member costs 20 ns more.
-_OFF, _REAL, _FREE, _PAD, _BURN, _WAIT, _DELAY, _RECORD, _CHECK, _WORK = map(int, Kind)
+_OFF, _REAL, _FREE, _PAD, _BURN, _WAIT, _DELAY, _RECORD, _CHECK, _WORK, _NAMED = map(int, Kind)
 _SUBSTITUTES = frozenset(int(kind) for kind in SUBSTITUTES)
 
 # So many calls of a stage are checked against what it declares of its effects.
@@ -71,12 +73,16 @@ class Probe:
         self.tape: Tape = before.tape if before is not None else Tape()
         self.is_block = False
         self.is_iterable = False
+        self.effect_is_known = False
+        self.cannot_replace: str | None = None
+        self.part_of: str | None = None
         self.reads_ahead = 0  # items that an iterable's own workers make before they are asked for
         self.function: Callable[..., Any] | None = None
         self.delayed_ns = 0
         self._replayed_epoch = -1
         self._waited_for = (0, 0)  # an iteration, and since when a call waits for it to end
         self._held: tuple[int, int, int] = (-1, 0, 0)  # epoch, iteration at its start, calls
+        self._named_call: Callable[..., Any] | None = None
         self._entered = threading.local()  # when `with` blocks began, by lane
         self.rebind()
         self.control.stages[name] = self
@@ -115,6 +121,8 @@ class Probe:
             output = self._recorded(function, args, kwargs)
         elif kind == _CHECK:
             output = self._checked(function, args, kwargs)
+        elif kind == _NAMED:
+            output = self.named(function, args, kwargs)
         else:
             output = function(*args, **kwargs)
             if kind == _DELAY:
@@ -146,13 +154,39 @@ class Probe:
                 while kind == _FREE and self._is_ahead(word):
                     await control.clock.wait_async_ns(HOLD_NS)
         else:
-            output = await function(*args, **kwargs)
+            if kind == _NAMED:
+                output = await self._named_async(function, args, kwargs)
+            else:
+                output = await function(*args, **kwargs)
             if kind == _RECORD:
                 self._record(function, (args, kwargs), output, self._now() - start, -1, 0)
             elif kind == _DELAY:
                 self._note_delay(await control.clock.wait_async_ns(self._delay_ns(word)))
         self._write_log(start, current_lane())
         return output
+
+    def named(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run one call within a frame that has the stage's name, and within its annotation."""
+        if self._named_call is None:
+            self._named_call = named_call(self.name)
+        annotate = self.control.annotate
+        if annotate is None:
+            return self._named_call(function, args, kwargs)
+        with annotate(self.name):
+            return self._named_call(function, args, kwargs)
+
+    async def _named_async(
+        self,
+        function: Callable[..., Coroutine[Any, Any, Any]],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """`named` for a coroutine function; what is entered then stays so while it waits."""
+        annotate = self.control.annotate
+        with nullcontext() if annotate is None else annotate(self.name):
+            return await named_await(self.name)(function, args, kwargs)
 
     def _recorded(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -210,6 +244,8 @@ class Probe:
             duration = self._now() - begin
             cpu = self.control.clock.thread_cpu_ns() - cpu_start
             self._record(function, (args, kwargs), output, duration, cpu, 0)
+        elif kind == _NAMED:
+            output = self.named(function, args, kwargs)
         else:
             output = function(*args, **kwargs)
             if kind == _DELAY:

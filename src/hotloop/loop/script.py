@@ -5,18 +5,15 @@ it marks (`hotloop.iterations`), else those that the calls of its stages show; t
 at their boundaries, and ends the script when it has what it needs.
 """
 
-import ctypes
+import os
 import runpy
-import signal
 import sys
 import threading
-import time
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -26,6 +23,12 @@ from hotloop.loop.conduct import Conductor, Measurement, Observer, StoppedByMeas
 from hotloop.loop.control import SharedControl
 from hotloop.loop.iterables import on_end_of_pass
 from hotloop.loop.loop import Loop
+from hotloop.loop.marks import Marks
+from hotloop.loop.script_exit import own_process
+from hotloop.loop.script_place import ScriptPlace, run_decorated
+from hotloop.loop.script_start import WATCH_CALLS, StartLimits, stopped_without_iterations
+from hotloop.loop.script_stop import Stopper
+from hotloop.loop.script_surroundings import surroundings_put_back
 from hotloop.loop.stage_types import StageView
 from hotloop.loop.state import reachable_ids
 from hotloop.loop.values import is_tensor, torch_if_loaded
@@ -34,23 +37,6 @@ T = TypeVar("T")
 
 # How long, and how often, stages are watched before one is taken as the mark of an iteration.
 WATCH_NS = 1_000_000_000
-WATCH_CALLS = 4
-# How often a script without iterations is looked at.
-LOOK_S = 0.25
-
-
-@dataclass(frozen=True)
-class StartLimits:
-    """How long a script may run before its first iteration, in seconds; None: without a limit."""
-
-    total: float | None = None
-    """From its start."""
-    first_stage: float | None = None
-    """Outside of imports, until a stage is made."""
-    first_call: float | None = None
-    """Outside of imports, until a stage is called."""
-    first_iteration: float | None = None
-    """From the first call of a stage."""
 
 
 def iterations(
@@ -87,17 +73,25 @@ def state(*objects: object) -> None:
 
 
 class Session:
-    """One script under measurement: what it has declared, and its conductor once it iterates."""
+    """One script under measurement: what it has declared, and its conductor once it iterates.
+
+    marks: finds its iterations where it marks none; None: the calls of its own stages show them.
+    decorators: what is put around functions of the script itself, by their names.
+    """
 
     def __init__(
         self,
-        path: Path,
+        script: ScriptPlace,
         control: SharedControl,
         measure: Callable[[Loop], Measurement[Any]],
         *,
+        marks: Marks | None = None,
+        decorators: Mapping[str, Callable[[Any], Any]] | None = None,
         observer: Observer | None = None,
     ) -> None:
-        self.path = path
+        self.script = script
+        self.marks = marks
+        self.decorators = decorators or {}
         self.control = control
         self.state: list[object] = []
         self.conductor: Conductor | None = None
@@ -107,6 +101,8 @@ class Session:
         self.stopped: str | None = None  # why it was stopped before its first iteration
         self.first_call_ns: int | None = None  # of any stage, in any thread
         self.main = threading.get_ident()
+        self.stopper = Stopper()
+        self.exit_status: int | None = None  # of os._exit, if the script has called it
         self._measure = measure
         self._observer = observer
         self._anchor: str | None = None  # the stage whose starts are the boundaries
@@ -122,7 +118,7 @@ class Session:
             self._begin(unit, batches)
         elif self._anchor is not None:
             raise LoopError(
-                f"{self.path.name}: the stage {self._anchor!r} had been taken as the mark of "
+                f"{self.script.name}: the stage {self._anchor!r} had been taken as the mark of "
                 "an iteration before hotloop.iterations was reached; call it before the loop's "
                 "stages are used"
             )
@@ -130,9 +126,19 @@ class Session:
     def boundary(self, units: float) -> None:
         """Note that an iteration of the script has ended."""
         assert self.conductor is not None
+        if self is not _session:
+            return  # of a forked child
         self.conductor.boundary(units)
         if self.conductor.finished:
-            raise StoppedByMeasurement
+            self.stopper.stop()
+
+    def exit_at_once(self, status: int) -> NoReturn:
+        """End the script in place of the process, which is hotloop's too."""
+        self.exit_status = status
+        if threading.get_ident() == self.main:
+            self.stopper.stop()
+        self.stopper.ask()
+        raise SystemExit  # ends this thread
 
     def watch(self, called: StageView) -> None:
         """Note that a stage is called: find the one that marks iterations, then follow it by name.
@@ -142,6 +148,9 @@ class Session:
         now = self.control.clock.now_ns()
         self.first_call_ns = self.first_call_ns or now
         if threading.get_ident() != self.main:
+            return
+        if self.marks is not None:
+            self._follow_marks(self.marks, called, now)
             return
         if self._anchor is not None:
             if called.name == self._anchor and not self._was_end_of_pass():
@@ -161,6 +170,24 @@ class Session:
             self.mark = f"each start of stage {called.name!r}"
             self._begin("iterations", 1)
 
+    def _follow_marks(self, marks: Marks, called: StageView, now_ns: int) -> None:
+        conductor = self.conductor
+        if conductor is not None:
+            starts = marks.starts(called)
+            if marks.away:
+                conductor.pause()
+            elif starts and conductor.paused:
+                marks.units()
+                conductor.resume()
+            elif starts:
+                self.boundary(marks.units())
+            return
+        self.mark = marks.look(called, now_ns)
+        if self.mark is not None:
+            self.state.extend(marks.state())
+            self._begin(marks.unit, 1)
+            marks.units()
+
     def end_of_pass(self, ended: StageView) -> None:
         """Note that an iterable is exhausted: the call that found this began no iteration."""
         if ended.name == self._anchor and threading.get_ident() == self.main:
@@ -177,7 +204,7 @@ class Session:
         scopes: list[dict[str, Any]] = []
         frame: types.FrameType | None = sys._getframe()
         while frame is not None:
-            if frame.f_code.co_filename == str(self.path):
+            if frame.f_code.co_filename == str(self.script.path):
                 scopes += [frame.f_locals, frame.f_globals]
             frame = frame.f_back
         for scope in scopes:
@@ -190,14 +217,14 @@ class Session:
         self.loop = Loop(
             body=_no_body,
             unit=unit,
-            name=self.path.name,
+            name=self.script.name,
             state=self.state,
             batches=batches,
         )
         self.conductor = Conductor(
             self._measure(self.loop),
             self.control,
-            name=self.path.name,
+            name=self.script.name,
             unit=unit,
             observer=self._observer,
         )
@@ -211,29 +238,50 @@ def drive_script(
 
     start_limits: when to stop a script that shows no iterations; `session.stopped` then says why.
 
-    Raises: TargetError if it is not there; LoopError if it exits with an error code; whatever the
-    script raises.
+    Raises: TargetError if it is not there or no Python; LoopError if it exits with an error code;
+    whatever the script raises.
     """
-    global _session
-    if not session.path.is_file():
-        raise TargetError(f"{session.path}: no such script")
+    script = session.script
+    if not script.path.is_file():
+        raise TargetError(f"{script.path}: no such script")
     if _session is not None:
         raise LoopError("a script under measurement cannot measure another one")
+    with _under_measurement(session, arguments):
+        try:
+            with surroundings_put_back(), own_process(session.exit_at_once):
+                _run(session, start_limits or StartLimits())
+        except StoppedByMeasurement:
+            _expect_success(session, session.exit_status)
+        except KeyboardInterrupt:
+            if not session.stopper.is_stopping:
+                raise  # it is the user's
+            _expect_success(session, session.exit_status)
+        except SystemExit as stop:
+            _expect_success(session, stop.code)
+        except SyntaxError as error:
+            if error.filename != str(script.path):
+                raise
+            raise TargetError(
+                f"{script.path}, line {error.lineno}: expected a script that this Python can read, "
+                f"got {(error.text or '').strip()!r} (SyntaxError: {error.msg})"
+            ) from None
+
+
+@contextmanager
+def _under_measurement(session: Session, arguments: Sequence[str]) -> Iterator[None]:
+    """Follow the stages of a script that is called with these arguments, until it has ended."""
+    global _session
+    script = session.script
     _session = session
     session.control.watcher = session.watch
     on_end_of_pass(session.end_of_pass)
     session.control.set(Arm("watching", rest=REAL))
     argv, path = sys.argv, sys.path[:]
-    sys.argv = [str(session.path), *arguments]
-    sys.path[0:1] = [str(session.path.parent), sys.path[0]]
+    sys.argv = [str(script.path), *arguments]
+    folder = Path.cwd() if script.module else script.path.parent
+    sys.path[0:1] = [str(folder), sys.path[0]]
     try:
-        with _stopped_without_iterations(session, start_limits or StartLimits()):
-            runpy.run_path(str(session.path), run_name="__main__")
-    except StoppedByMeasurement:
-        pass
-    except SystemExit as stop:
-        if stop.code not in (None, 0):
-            raise LoopError(f"{session.path.name} exited with {stop.code!r}") from None
+        yield
     finally:
         if session.conductor is not None and not session.conductor.finished:
             session.cut_short = True
@@ -245,7 +293,38 @@ def drive_script(
         _session = None
 
 
+def _run(session: Session, start_limits: StartLimits) -> None:
+    script = session.script
+    with session.stopper.stopping(), stopped_without_iterations(session, start_limits):
+        if session.decorators:
+            run_decorated(script, session.decorators)
+        elif script.module is not None:
+            runpy.run_module(script.module, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(str(script.path), run_name="__main__")
+
+
+def _expect_success(session: Session, status: object) -> None:
+    """Raises: LoopError if a script has ended itself with an error code."""
+    if status in (None, 0):
+        return
+    done = session.conductor.iterations_done if session.conductor is not None else 0
+    when = f"after {done} iterations" if done else "before an iteration of it was measured"
+    raise LoopError(
+        f"{session.script.name} exited with {status!r} {when}: expected a script that trains until "
+        "it is stopped; see what it has said, and run it alone with the same arguments"
+    )
+
+
 _session: Session | None = None
+
+
+def _after_fork_in_child() -> None:
+    global _session
+    _session = None
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def current_session() -> Session | None:
@@ -270,95 +349,3 @@ def _holds_state(value: Any) -> bool:
         callable(getattr(kind, first, None)) and callable(getattr(kind, second, None))
         for first, second in (("step", "reset"), ("state_dict", "load_state_dict"))
     )
-
-
-@contextmanager
-def _stopped_without_iterations(session: Session, start_limits: StartLimits) -> Iterator[None]:
-    """Stop a script that shows no iterations within its limits."""
-    if start_limits == StartLimits():
-        yield
-        return
-    done = threading.Event()
-    watch = threading.Thread(
-        target=_watch_for_iterations,
-        args=(session, start_limits, done),
-        name="hotloop-start-limits",
-        daemon=True,
-    )
-    on_main_thread = threading.current_thread() is threading.main_thread()
-
-    def on_alarm(_signal: int, _frame: object) -> None:
-        if session.conductor is None and not done.is_set():
-            raise StoppedByMeasurement
-
-    # A signal also ends a wait in the kernel; only the main thread gets them.
-    before = signal.signal(signal.SIGALRM, on_alarm) if on_main_thread else None
-    watch.start()
-    try:
-        yield
-    finally:
-        done.set()
-        watch.join()
-        if on_main_thread:
-            signal.signal(signal.SIGALRM, before)
-
-
-def _watch_for_iterations(
-    session: Session, start_limits: StartLimits, done: threading.Event
-) -> None:
-    """Stop the script as soon as `_reason_to_stop` has a reason; runs on a thread of its own."""
-    made_before = dict(session.control.stages)
-    begin = last = time.monotonic()
-    running = 0.0
-    while not done.wait(LOOK_S) and session.conductor is None:
-        now = time.monotonic()
-        running += 0.0 if _is_importing(session.main) else now - last
-        last = now
-        stages = list(session.control.stages.items())
-        made = any(made_before.get(name) is not known for name, known in stages)
-        reason = _reason_to_stop(session, start_limits, made, now - begin, running)
-        if reason is not None:
-            session.stopped = reason
-            _raise_in(session.main, done)
-
-
-def _reason_to_stop(
-    session: Session, start_limits: StartLimits, made: bool, passed_s: float, running_s: float
-) -> str | None:
-    """Return why to stop a script now, or None; running_s: the time outside of imports."""
-    if session.first_call_ns is not None:
-        watched_s = (session.control.clock.now_ns() - session.first_call_ns) * 1e-9
-        if watched_s >= (start_limits.first_iteration or float("inf")):
-            return (
-                f"{watched_s:.0f} s after the first call of a stage, no stage had been called "
-                f"{WATCH_CALLS} times on the script's own thread"
-            )
-    elif made and running_s >= (start_limits.first_call or float("inf")):
-        return f"after {running_s:.0f} s of running, none of its stages had been called"
-    elif not made and running_s >= (start_limits.first_stage or float("inf")):
-        return (
-            f"after {running_s:.0f} s of running, no stage had been made and no iterations "
-            "had been marked"
-        )
-    if passed_s >= (start_limits.total or float("inf")):
-        return f"no iterations were marked in {passed_s:.0f} s"
-    return None
-
-
-def _is_importing(thread: int) -> bool:
-    frame = sys._current_frames().get(thread)
-    while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _raise_in(thread: int, done: threading.Event) -> None:
-    """Raise StoppedByMeasurement in a thread."""
-    if thread == threading.main_thread().ident:
-        signal.pthread_kill(thread, signal.SIGALRM)
-    elif not done.is_set():
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(thread), ctypes.py_object(StoppedByMeasurement)
-        )

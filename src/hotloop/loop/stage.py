@@ -25,7 +25,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 # Plain integers: comparing with an enum member costs 20 ns more.
-_REAL, _FREE, _DELAY = int(Kind.REAL), int(Kind.FREE), int(Kind.DELAY)
+_REAL, _FREE, _DELAY, _NAMED = map(int, (Kind.REAL, Kind.FREE, Kind.DELAY, Kind.NAMED))
 
 
 @overload
@@ -131,8 +131,13 @@ class Stage(Probe):
         if self.control.modes[self.index]:
             if self.control.watcher is not None:
                 self.control.watcher(self)
+            annotation = None
+            if self.control.modes[self.index] == _NAMED and self.control.annotate is not None:
+                annotation = self.control.annotate(self.name)
+                annotation.__enter__()
             stack = self._entered.__dict__.setdefault("starts", {})
-            stack.setdefault(current_lane(), []).append((self._now(), self._gpu_mark()))
+            begun = self._now(), self._gpu_mark(), annotation
+            stack.setdefault(current_lane(), []).append(begun)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
@@ -140,7 +145,9 @@ class Stage(Probe):
         lane = current_lane()
         starts = self._entered.__dict__.get("starts", {}).get(lane)
         if starts:
-            start, mark = starts.pop()
+            start, mark, annotation = starts.pop()
+            if annotation is not None:
+                annotation.__exit__(kind, error, trace)
             word = self.control.words[self.index]
             if error is None and word:
                 if kind_of(word) == _DELAY:

@@ -23,6 +23,9 @@ class StageView(Protocol):
     is_block: bool
     is_iterable: bool
     reads_ahead: int
+    effect_is_known: bool  # whether its calls need not be compared with its effect
+    cannot_replace: str | None  # why its calls are never replaced, whatever its effect
+    part_of: str | None  # what it is a part of, and is also judged in together with others
     function: Callable[..., Any] | None
     delayed_ns: int
 

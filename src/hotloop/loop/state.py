@@ -12,14 +12,15 @@ import random
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
 from hotloop.errors import StateError
-from hotloop.loop.values import ATOMS, is_tensor, torch_if_loaded
+from hotloop.loop.foreign_state import SAVERS, Restore
+from hotloop.loop.values import ATOMS, is_tensor, torch_if_loaded, version_of
 
 # Pairs of methods with which an object saves and restores itself, the first that fits.
 PROTOCOLS = (("get_state", "set_state"), ("clone_state", "restore_state"))
@@ -45,8 +46,6 @@ _SHARED = (
     weakref.ref,
     frozenset,
 )
-
-Restore = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -102,13 +101,18 @@ def unsupported_parts(state: Iterable[object]) -> list[Unsupported]:
     return walk.unsupported
 
 
-def reachable_ids(state: Iterable[object]) -> set[int]:
-    """Return the identities of all objects that a snapshot of `state` covers."""
+def reachable(state: Iterable[object]) -> list[object]:
+    """Return all objects that a snapshot of `state` covers."""
     walk = _Walk()
     for declared in state:
         walk.visit(declared, "")
     walk.run()
-    return walk.seen
+    return walk.objects
+
+
+def reachable_ids(state: Iterable[object]) -> set[int]:
+    """Return the identities of all objects that a snapshot of `state` covers."""
+    return set(map(id, reachable(state)))
 
 
 class _Walk:
@@ -125,7 +129,7 @@ class _Walk:
     def visit(self, value: Any, path: str) -> None:
         if isinstance(value, (*ATOMS, *_SHARED)) or id(value) in self.seen:
             return
-        if type(value).__module__.startswith("hotloop.loop."):
+        if _module_of(type(value)).startswith("hotloop.loop."):
             return  # the probe is not part of what it measures
         self.seen.add(id(value))
         self.objects.append(value)
@@ -192,7 +196,7 @@ class _Walk:
         content = value.detach().clone()
         gradient = value.grad
         gradient_content = None if gradient is None else gradient.detach().clone()
-        version = None if value.is_inference() else value._version
+        version = version_of(value)
 
         def restore_tensor() -> None:
             with torch.no_grad():
@@ -241,6 +245,11 @@ class _Walk:
         self._save_attributes(value, path)
 
     def _save_object(self, value: Any, path: str) -> None:
+        kind = type(value)
+        saver = SAVERS.get(f"{_module_of(kind)}.{kind.__qualname__}")
+        if saver is not None:
+            self.restores.append(saver(value))
+            return
         pair = protocol_of(value)
         if pair is not None:
             self.saved_by_themselves.append(value)
@@ -253,7 +262,8 @@ class _Walk:
                 return
             self.unsupported.append(
                 Unsupported(
-                    path, f"a {type(value).__module__}.{type(value).__qualname__} hides its content"
+                    path,
+                    f"a {_module_of(type(value))}.{type(value).__qualname__} hides its content",
                 )
             )
 
@@ -326,9 +336,14 @@ def _slot_restorer(value: Any, name: str, content: Any) -> Restore:
     return restore_slot
 
 
+def _module_of(kind: type) -> str:
+    """The module of a class; classes of generated bindings need not have one."""
+    return str(getattr(kind, "__module__", ""))
+
+
 def _is_constant(value: Any) -> bool:
     """Whether an object has no readable content and is not changed by anything in a loop."""
-    module = type(value).__module__
+    module = _module_of(type(value))
     return type(value).__name__ in (
         "device",
         "dtype",

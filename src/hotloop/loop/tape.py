@@ -148,6 +148,12 @@ class Tape:
         elif self._target != target:
             self.problem = "two functions are called under its name; give each a name of its own"
             return
+        self.note_times(duration_ns, cpu_ns, process_cpu_ns)
+        if not self.full and not self.limited:
+            self._keep_output(arguments, output, buffers, duration_ns, cpu_ns, most_bytes)
+
+    def note_times(self, duration_ns: int, cpu_ns: int, process_cpu_ns: int) -> None:
+        """Note how long a call took, in time and in processor time."""
         if len(self._durations) < MAX_OUTPUTS:  # they are small: more of them than of outputs
             self._durations.append(duration_ns)
             self._cpus.append(cpu_ns if cpu_ns >= 0 else duration_ns)
@@ -155,8 +161,6 @@ class Tape:
             self.own_cpu_ns += cpu_ns
             self.other_cpu_ns += max(0, process_cpu_ns - cpu_ns)
             self.beside_ns += max(0, process_cpu_ns - duration_ns)
-        if not self.full and not self.limited:
-            self._keep_output(arguments, output, buffers, duration_ns, cpu_ns, most_bytes)
 
     def _keep_output(
         self,
@@ -189,6 +193,13 @@ class Tape:
             return
         self._sizes.append(count_items(output))
         self.entries.append((working, writes, pristine, fingerprint(working)))
+        self.note_kept(arguments, output, writes, duration_ns, cpu_ns)
+
+    def note_kept(
+        self, arguments: object, output: Any, writes: object, duration_ns: int, cpu_ns: int
+    ) -> None:
+        """Note what a kept output holds, and how long its call took."""
+        size = count_bytes(output)
         self.bytes += size + count_bytes(writes)
         self._moved_bytes += size + count_bytes(arguments)
         if cpu_ns >= 0:

@@ -9,6 +9,7 @@ import io
 import sys
 import threading
 import types
+import weakref
 import zlib
 from collections.abc import Iterator
 from types import ModuleType
@@ -42,6 +43,12 @@ def is_tensor(value: object) -> bool:
     """Whether `value` is a torch tensor."""
     torch = torch_if_loaded()
     return torch is not None and isinstance(value, torch.Tensor)
+
+
+def is_strided(tensor: Any) -> bool:
+    """Whether a tensor is one piece of memory: neither sparse nor nested."""
+    torch = torch_if_loaded()
+    return torch is not None and tensor.layout == torch.strided
 
 
 def independent_copy(value: Any) -> Any:
@@ -134,6 +141,8 @@ def _offset(original: int, memory: int, nbytes: int) -> int:
 
 def arrays_in(value: Any, depth: int = 6) -> Iterator[Any]:
     """Yield the numpy arrays and torch tensors in `value`, through containers and dataclasses."""
+    if type(value) in weakref.ProxyTypes:
+        return  # of an object that may be gone: then even asking for its class raises
     if isinstance(value, np.ndarray) or is_tensor(value):
         yield value
     elif depth and isinstance(value, tuple | list):
@@ -184,6 +193,11 @@ def fingerprint(value: Any) -> tuple[object, ...]:
     return tuple(parts)
 
 
+def version_of(tensor: Any) -> int | None:
+    """How often a tensor was written into; None for one of `torch.inference_mode`: not counted."""
+    return None if tensor.is_inference() else tensor._version
+
+
 def write_into(target: Any, source: Any) -> None:
     """Copy the content of one array or tensor into another of the same shape."""
     if is_tensor(target):
@@ -203,7 +217,7 @@ def _fingerprint_into(value: Any, parts: list[object]) -> None:
         data = value if value.nbytes <= CHECKSUM_BYTES else _sample(value)
         parts.append(zlib.crc32(data.tobytes()))
     elif is_tensor(value):
-        parts.append((id(value), value._version))
+        parts.append((id(value), version_of(value)))
         if value.device.type == "cpu" and not value.is_sparse:
             shared = value.detach()
             try:

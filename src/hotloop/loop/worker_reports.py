@@ -60,6 +60,7 @@ class WorkerReports:
         self._log: Callable[[tuple[int, int, int, int]], None] | None = None
         self._log_lock = threading.Lock()
         self._read_heads = [0] * MAX_WORKERS
+        self.processes: dict[int, int] = {}  # of each lane that has reported, here
 
     # --- writing, in a worker ------------------------------------------------------------------
 
@@ -120,10 +121,14 @@ class WorkerReports:
             first = max(self._read_heads[number], head - RING_EVENTS)
             self._dropped_events += first - self._read_heads[number]
             base = slot + _EVENTS
-            events.extend(
+            new = [
                 Event(*_EVENT.unpack_from(self._view, base + (k % RING_EVENTS) * _EVENT.size))
                 for k in range(first, head)
-            )
+            ]
+            events.extend(new)
+            if new:
+                (pid,) = struct.unpack_from("q", self._view, slot)
+                self.processes.update(dict.fromkeys({event.lane for event in new}, pid))
             self._read_heads[number] = head
         return events
 

@@ -56,6 +56,7 @@ class SideProcess:
                 "target": side.words[0],
                 "arguments": list(side.words[1:]) if side.kind != TEST else [],
                 "settings": dict(side.settings),
+                "levers": dict(side.levers),
                 "original": None if side.place.original is None else str(side.place.original),
             }
         )

@@ -20,14 +20,15 @@ from hotloop.report.format import MEASURED_LOOP, PEAKS, WARM_UP, WORK, Count, Fo
 from hotloop.report.iteration import benchmark_window, iteration_charts
 from hotloop.report.kind import Comparison, Kind, PageContext
 from hotloop.report.numbers import bytes_, duration, factor, figure, interval, number, percent
+from hotloop.report.ranks import RANK_ARRAYS, RANK_FACTS, print_ranks, rank_tables
 from hotloop.report.section import Footnotes, Section, TableView, Tile, figure_markup, stage_name
 from hotloop.report.sentence import names_by_reason
 
 # --- what a saved run holds ---------------------------------------------------------------------
 
 
-class _Stage(TypedDict):
-    """A stage of a benchmark."""
+class SavedStage(TypedDict):
+    """A stage whose calls were timed."""
 
     name: str
     kind: str
@@ -38,7 +39,8 @@ class _Stage(TypedDict):
     index: int
 
 
-def _blocks_fit(run: Run) -> str | None:
+def blocks_fit(run: Run) -> str | None:
+    """Why the numbers of a run's blocks do not fit its samples, or None."""
     blocks = len(run.arrays["stage_ns"])
     if (run.arrays["block_of"] >= blocks).any():
         return f"block_of: expected numbers below {blocks}, one for each block"
@@ -46,9 +48,10 @@ def _blocks_fit(run: Run) -> str | None:
 
 
 _FORMAT = Format(
-    facts={"stages": list[_Stage], "warm_up": WARM_UP, "work": WORK},
+    facts={"stages": list[SavedStage], "warm_up": WARM_UP, "work": WORK},
     optional_facts={
         **MEASURED_LOOP,
+        **RANK_FACTS,
         "unit": str,
         "batches_per_iteration": Positive,
         "price_per_hour": Positive | None,
@@ -65,8 +68,12 @@ _FORMAT = Format(
         "stage_calls": "real blocks stages",
         "events": "int events 4",
     },
-    optional_arrays={"stage_running_ns": "real blocks stages", "meters": "any samples columns"},
-    check=_blocks_fit,
+    optional_arrays={
+        "stage_running_ns": "real blocks stages",
+        "meters": "any samples columns",
+        **RANK_ARRAYS,
+    },
+    check=blocks_fit,
 )
 
 # --- in the terminal ----------------------------------------------------------------------------
@@ -85,9 +92,11 @@ def print_benchmark(console: Console, summary: Summary, run: Run) -> None:
         console.print(f"[dim]{_measured_for(summary)}[/]")
     if summary.stages:
         console.print()
-        console.print(_stage_table(summary))
+        console.print(stage_table(summary.stages))
         for line in _side_by_side(summary.stages):
             console.print(f"[dim]{escape(line)}[/]", highlight=False)
+    if summary.ranks is not None:
+        print_ranks(console, summary.ranks)
     for why, names in names_by_reason([*figures, *bytes_unknown(summary)]).items():
         console.print(
             f"[dim]unknown  {escape(', '.join(names))}: {escape(why)}[/]", highlight=False
@@ -95,7 +104,8 @@ def print_benchmark(console: Console, summary: Summary, run: Run) -> None:
     print_warnings(console, summary.warnings)
 
 
-def _stage_table(summary: Summary) -> Table:
+def stage_table(stages: Sequence[StageTime]) -> Table:
+    """The time by stage, for the terminal."""
     table = headed_table(
         [
             ("stage", "left"),
@@ -107,7 +117,7 @@ def _stage_table(summary: Summary) -> Table:
             ("bytes moved", "right"),
         ]
     )
-    for stage in _by_share(summary.stages):
+    for stage in _by_share(stages):
         table.add_row(
             ("  " if stage.inside else "") + escape(stage.name),
             interval(stage.share, percent),
@@ -145,14 +155,14 @@ def _side_by_side(stages: Sequence[StageTime]) -> list[str]:
 
 
 def _section(page: PageContext, summary: Summary, run: Run) -> Section:
-    stages = [_stage_view(summary, page.colours)] if summary.stages else []
+    stages = [stage_view(summary.stages, page.colours)] if summary.stages else []
     return Section(
         key=page.key,
         run=run,
         heading="How fast it is",
         tiles=_tiles(summary),
         charts=iteration_charts(page.key, run, page.colours, benchmark_window),
-        tables=[*stages, _figure_view(summary, run)],
+        tables=[*stages, *rank_tables(summary.ranks), _figure_view(summary, run)],
         warnings=summary.warnings,
     )
 
@@ -173,7 +183,8 @@ def _tiles(summary: Summary) -> list[Tile]:
     ]
 
 
-def _stage_view(summary: Summary, colours: Mapping[str, int]) -> TableView:
+def stage_view(stages: Sequence[StageTime], colours: Mapping[str, int]) -> TableView:
+    """The time by stage, for the page."""
     notes = Footnotes()
     rows: list[list[Markup | str]] = [
         [
@@ -185,14 +196,14 @@ def _stage_view(summary: Summary, colours: Mapping[str, int]) -> TableView:
             notes.cell(stage.cpu_share, percent),
             notes.cell(stage.bytes_per_iteration, bytes_),
         ]
-        for stage in _by_share(summary.stages)
+        for stage in _by_share(stages)
     ]
     return TableView(
         "Time by stage",
         ["stage", "share", "an iteration", "a call", "calls", "on the CPU", "bytes moved"],
         rows,
         notes.reasons,
-        [f"{line}." for line in _side_by_side(summary.stages)],
+        [f"{line}." for line in _side_by_side(stages)],
     )
 
 

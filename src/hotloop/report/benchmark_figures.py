@@ -96,9 +96,11 @@ def _arithmetic(summary: Summary, run: Run) -> list[NamedFigure]:
     if not isinstance(summary.flops_coverage, Unknown | Interval):
         counted = f"from {percent(summary.flops_coverage)} of torch’s operations"
         left_out = ", ".join(summary.uncounted[:3])
-        counted += f"; without a formula: {left_out} …" if left_out else ""
+        counted += f"; without a rule: {left_out} …" if left_out else ""
     peaks = run.facts.get("peaks")
-    peak = f"of a measured {number(peaks['flops_per_s'])}; {peaks['how']}" if peaks else ""
+    peak = ""
+    if peaks:
+        peak = f"products alone, of a measured {number(peaks['flops_per_s'])}; {peaks['how']}"
     return [
         NamedFigure("FLOP/s", summary.flops_per_s, number, counted),
         NamedFigure("MFU", summary.mfu, percent, peak),

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypedDict, get_type_hints
+from typing import Annotated, Any, NotRequired, TypedDict, get_type_hints
 
 from hotloop.benchmark.peaks import Peaks
 from hotloop.benchmark.warmup import WarmUp
@@ -60,7 +60,8 @@ def as_saved(kind: type[Any], **other: Any) -> Any:
 
 # Types of facts that more than one kind of run has.
 WARM_UP = as_saved(WarmUp) | None
-WORK = as_saved(Work, by_stage=dict[str, list[float]]) | None
+# Runs of before hotloop had rules for more than products have no number of those alone.
+WORK = as_saved(Work, by_stage=dict[str, list[float]], product_flops=NotRequired[float]) | None
 PEAKS = as_saved(Peaks) | None
 MEASURED_LOOP: Types = {
     "seconds": float,

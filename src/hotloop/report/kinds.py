@@ -10,14 +10,26 @@ from hotloop.report.calibrate import CALIBRATE
 from hotloop.report.compare import COMPARE
 from hotloop.report.gate import GATE
 from hotloop.report.kind import Kind
+from hotloop.report.nodes import NODES
+from hotloop.report.optimize import OPTIMIZE
+from hotloop.report.plan import PLAN
+from hotloop.report.profile import PROFILE
 from hotloop.report.simplify import SIMPLIFY
 from hotloop.report.simulate import SIMULATE
+from hotloop.report.split import SPLIT
 from hotloop.report.train import TRAIN
+from hotloop.report.watch import WATCH
 
 KINDS: dict[str, Kind[Any]] = {
     "simplify": SIMPLIFY,
+    "optimize": OPTIMIZE,
     "benchmark": BENCHMARK,
+    "profile": PROFILE,
+    "watch": WATCH,
     "backends": BACKENDS,
+    "nodes": NODES,
+    "plan": PLAN,
+    "split": SPLIT,
     "compare": COMPARE,
     "gate": GATE,
     "train": TRAIN,

@@ -30,6 +30,7 @@ from hotloop.report.format import (
 from hotloop.report.iteration import iteration_charts, simplify_window
 from hotloop.report.kind import Kind, PageContext
 from hotloop.report.numbers import Form, duration, interval, measured, number, percent, rate, times
+from hotloop.report.ranks import RANK_ARRAYS, RANK_FACTS, print_ranks, rank_tables
 from hotloop.report.section import (
     ChartView,
     Footnotes,
@@ -44,9 +45,9 @@ from hotloop.report.section import (
 )
 from hotloop.report.simplify_metrics import simplify_metrics
 from hotloop.simplify.ceilings import Rung
-from hotloop.simplify.judge import judge_run
 from hotloop.simplify.rare_work import REST, WorkKind
 from hotloop.simplify.record import ROWS, Record, StageFacts
+from hotloop.simplify.saved_run import judge_run
 from hotloop.simplify.verdict import Verdict
 
 Judged = tuple[Verdict, Record]
@@ -94,11 +95,12 @@ _FORMAT = Format(
     settings={"worth": Share, "seed": Count},
     facts={name: _FACTS[name] for name in _NEEDED},
     optional_facts={name: kind for name, kind in _FACTS.items() if name not in _NEEDED}
-    | dict(MEASURED_LOOP),
+    | dict(MEASURED_LOOP)
+    | RANK_FACTS,
     arrays={name: f"real n {_DIMENSIONS.get(name, '')}" for name in ROWS if name != "probe_ns"}
     | {"arm_of": "count n", "round_of": "count n", "events": "int events 4"}
     | {"ns": "amount n", "units": "amount n", "iterations": "amount n"},
-    optional_arrays={"meters": "any samples columns", "probe_ns": "amount n"},
+    optional_arrays={"meters": "any samples columns", "probe_ns": "amount n"} | RANK_ARRAYS,
     check=_arms_fit,
 )
 
@@ -114,9 +116,11 @@ def print_simplify(console: Console, verdict: Verdict, run: Run) -> None:
         console.print(f"[bold]unknown[/]  {marked(unknown)}", highlight=False)
     console.print()
     console.print(verdict_table(verdict))
-    for pair in statements.pairs(verdict):
-        console.print(f"[dim]{escape(pair)}[/]", highlight=False)
+    for line in statements.remarks(verdict):
+        console.print(f"[dim]{escape(line)}[/]", highlight=False)
     _print_ladder(console, verdict)
+    if verdict.ranks is not None:
+        print_ranks(console, verdict.ranks)
     console.print(f"[dim]{statements.noise(verdict)}[/]", highlight=False)
     console.print(f"[dim]{describe(run.host)}[/]", highlight=False)
     print_warnings(console, verdict.warnings)
@@ -147,7 +151,10 @@ def verdict_table(verdict: Verdict) -> Table:
     )
     style = {"fix": "bold green", "leave": "dim", "unclear": "yellow", "not replaced": "dim"}
     for row in verdict.rows:
-        gain = interval(row.gain, percent) if isinstance(row.gain, Interval) else "delayed only"
+        # A stage that may be replaced has no gain where the experiment ended too early.
+        gain, said = ("delayed only", row.verdict) if row.not_replaced else ("too few rounds", "")
+        if isinstance(row.gain, Interval):
+            gain, said = interval(row.gain, percent), row.verdict
         slack = row.slack
         table.add_row(
             ("  " if row.inside else "") + escape(row.name),
@@ -158,9 +165,14 @@ def verdict_table(verdict: Verdict) -> Table:
             _value(row.latency_ns, duration),
             _value(row.interference_ns, duration),
             "-" if isinstance(slack, Unknown) else duration(slack.slack_ns.value),
-            f"[{style[row.verdict]}]{row.verdict}[/]"
+            f"[{style[row.verdict]}]{said}[/]"
             + (f" [dim]({escape(row.not_replaced)})[/]" if row.not_replaced else ""),
         )
+    if verdict.rest is not None:
+        left = verdict.rest.left
+        empty = [""] * (5 + len(verdict.faster))
+        said = f"{percent(left.value)} left if all is free" if isinstance(left, Interval) else ""
+        table.add_row("the rest", percent(verdict.rest.share), *empty, f"[dim]{said}[/]")
     return table
 
 
@@ -228,9 +240,10 @@ def _section(page: PageContext, judged: Judged, run: Run) -> Section:
         answer=_answer(verdict),
         tiles=_tiles(verdict),
         charts=charts,
-        tables=[_worth_table(verdict, colours), _cost_table(verdict, colours)]
-        if verdict.rows
-        else [],
+        tables=[
+            *([_worth_table(verdict, colours), _cost_table(verdict, colours)] * bool(verdict.rows)),
+            *rank_tables(verdict.ranks),
+        ],
         warnings=verdict.warnings,
     )
 
@@ -285,7 +298,7 @@ def _tornado_charts(key: str, run: Run, verdict: Verdict, colours: Mapping[str, 
         notes=[
             f"Whiskers cover 95%; the dashed line is the smallest gain that counts, "
             f"{percent(worth)}.",
-            *(f"{pair}." for pair in statements.pairs(verdict)),
+            *(f"{line}." for line in statements.remarks(verdict)),
             f"{statements.noise(verdict)}.",
         ],
     )

@@ -20,6 +20,7 @@ def simplify_metrics(verdict: Verdict, run: Run) -> dict[str, Metric]:
         if isinstance(verdict.ladder, Ladder):
             found |= _ceilings(verdict, verdict.ladder, unit)
         found |= {f"{GAIN}{' + '.join(pair.stages)}": (pair.gain, "") for pair in verdict.pairs}
+        found |= {f"{GAIN}{group.name}": (group.gain, "") for group in verdict.groups}
         for row in verdict.rows:
             found[GAIN + row.name] = (row.gain, "")
             found |= {gain_at(k, row.name): (gain, "") for k, gain in row.faster.items()}

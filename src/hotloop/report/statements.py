@@ -14,6 +14,8 @@ from hotloop.simplify.ceilings import Ladder, Rung
 from hotloop.simplify.verdict import Verdict
 from hotloop.simplify.verdict_rows import Pair
 
+MOST_IS_LEFT = 0.5  # of the time when every stage is free
+
 _COST = {
     "waiting": "the loop waits for it",
     "contention": "it takes the others’ cores or lock: more workers would make it worse",
@@ -133,11 +135,27 @@ def leave(verdict: Verdict) -> Sentence:
     return [*words, f": under {percent(max(most, 0.0))} {each}even if free"]
 
 
-def pairs(verdict: Verdict) -> list[str]:
-    """The gain of each pair of stages that was tried."""
-    return [
+def remarks(verdict: Verdict) -> list[str]:
+    """What parts of the loop and pairs of stages gain together, and what no stage can gain."""
+    groups = [
+        f"{group.name} ({', '.join(group.stages)}) together: {interval(group.gain, percent)}"
+        for group in verdict.groups
+    ]
+    pairs = [
         f"{' + '.join(pair.stages)} together: {interval(pair.gain, percent)}"
         for pair in verdict.pairs
+    ]
+    return [*groups, *pairs, *_most_is_left(verdict)]
+
+
+def _most_is_left(verdict: Verdict) -> list[str]:
+    found = verdict.rest
+    if found is None or not isinstance(found.left, Interval) or found.left.low < MOST_IS_LEFT:
+        return []
+    return [
+        f"{interval(found.left, percent)} of the time is left when every stage is free: no stage "
+        "can gain it. Make functions between the stages stages of their own (of a script as it is: "
+        "--stage module:function)"
     ]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotloop.errors import SettingError
+from hotloop.loop.lever import Options
 from hotloop.loop.run import Run
 from hotloop.results.scenario import Scenario
 
@@ -36,16 +37,18 @@ def calibrate(
     observed: Mapping[str, Array],
     settings: Any,
     on_iteration: Callable[[int, float], None],
+    levers: Options | None = None,
 ) -> tuple[Run, BaseException | None]:
     """Fit a scenario's model to observations; returns what was fitted, and what cut it short.
 
     observed: by output, (T,) each. settings: an instance of the calibration's own.
-    on_iteration: called with the number of iterations done, and the loss.
+    on_iteration: called with the number of iterations done, and the loss. levers: options that are
+    set before the first one.
     Raises: SettingError for a scenario that cannot be run, or observations that cannot be fitted.
     """
     calibration = calibration_of(scenario.spec)
     data = scenario.load_population()
-    runner = scenario.runner(data)
+    runner = scenario.runner(data, levers or {})
     try:
         facts = scenario.facts(runner, data)
         calibration.check_size(observed, facts["agents"], facts["population"])

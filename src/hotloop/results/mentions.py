@@ -47,8 +47,9 @@ def mentions(script: Path, search: Sequence[str]) -> Mentions:
 
 def _sources(script: Path, search: list[str]) -> Iterator[str]:
     """The text of the script and of its modules, each once."""
-    installed = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib")]
-    installed += [Path(sysconfig.get_path("platlib")), Path(__file__).parents[1]]
+    folders = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    # A virtual environment may be a link to one.
+    installed = [Path(folder).resolve() for folder in folders] + [Path(__file__).parents[1]]
     waiting, seen = [script], {script}
     while waiting:
         reading = waiting.pop()

@@ -3,7 +3,6 @@
 Everything that cannot be fitted is refused here, with its line, before any work.
 """
 
-import csv
 import math
 from collections.abc import Sequence
 from datetime import date
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotloop.errors import SettingError, did_you_mean
+from hotloop.loop.csv_table import read_csv
 
 if TYPE_CHECKING:
     from hotloop.sim.spec import ObservedColumn
@@ -32,28 +32,13 @@ def read_observations(
     missing, fewer steps than `fewest`, and where nothing was counted in any.
     """
     where = f"--target: {path}"
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            rows = [(n, row) for n, row in enumerate(csv.reader(file), 1) if any(row)]
-    except OSError as error:
-        raise SettingError(f"{where}: {error.strerror or error}") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise SettingError(f"{where} is no CSV file: {error}") from None
-    if not rows:
-        raise SettingError(f"{where} is empty; expected a header: {_STEP[0]},{columns[0].names[0]}")
-    header = [name.strip().lower().replace(" ", "_") for name in rows[0][1]]
+    table = read_csv(path, where, f"{_STEP[0]},{columns[0].names[0]}")
+    header, lines = table.header, table.rows
     places = {column.output: _place(header, column.names) for column in columns}
     for column in columns:
         if column.required and places[column.output] is None:
             hint = _hint(header, column.names)
             raise SettingError(f"{where}: no column {column.names[0]!r}{hint}")
-    lines = rows[1:]
-    for number, row in lines:
-        if len(row) != len(header):
-            raise SettingError(
-                f"{where}: line {number}: expected {len(header)} values, as in the header, "
-                f"got {len(row)}"
-            )
     if len(lines) < fewest:
         raise SettingError(f"{where}: expected at least {fewest} lines of counts, got {len(lines)}")
     step = _place(header, _STEP)

@@ -13,6 +13,8 @@ from hotloop.errors import (
     PopulationError,
     SettingError,
 )
+from hotloop.loop.lever import Options
+from hotloop.optimize.libraries import levers_for
 
 if TYPE_CHECKING:
     from hotloop.populations.data import PopulationData
@@ -43,6 +45,7 @@ class Scenario:
     threads: int | None = None
     precision: Literal["double", "mixed"] = "double"
     active_set: bool = True
+    fused: bool = True
     both_ways: bool = False
     draw_network: bool = False
     model: "Model" = field(init=False, repr=False)
@@ -80,6 +83,7 @@ class Scenario:
             "threads": self.threads,
             "precision": self.precision,
             "active_set": "auto" if self.active_set else False,
+            "fused": self.fused,
         }
 
     def load_population(self) -> "PopulationData | None":
@@ -97,18 +101,20 @@ class Scenario:
                 self.source, both_ways=self.both_ways or None, draw_network=self.draw_network
             )
 
-    def runner(self, data: "PopulationData | None") -> "Runner":
+    def runner(self, data: "PopulationData | None", levers: Options | None = None) -> "Runner":
         """A runner at its first state.
 
+        levers: options that are set on it.
         Raises: SettingError for a device that is not there, a population that does not fit the
-        model, too little memory.
+        model, too little memory, a lever or an option that there is not.
         """
         from hotloop.sim import Executor
+        from hotloop.sim.loop import loop
         from hotloop.sim.settings import find_device
 
-        with refused_before_start():
+        with refused_before_start(), levers_for(levers or {}) as set_levers:
             device = find_device(self.device)
-            return Executor(
+            runner = Executor(
                 self.model,
                 data,
                 replicates=self.replicates,
@@ -116,6 +122,9 @@ class Scenario:
                 capture=device.type == "cuda",
                 **self.engine | {"device": device},
             ).init()
+            if levers:
+                set_levers(loop(runner))
+            return runner
 
     def facts(self, runner: "Runner", data: "PopulationData | None") -> dict[str, Any]:
         """What a run file says of the scenario."""

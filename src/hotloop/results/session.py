@@ -2,9 +2,11 @@
 
 import gc
 import os
-import threading
+import shutil
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,19 +15,67 @@ import numpy as np
 import psutil
 
 from hotloop.benchmark.meters import Meters
-from hotloop.errors import LoopError
+from hotloop.errors import LoopError, SettingError
+from hotloop.loop.alone import measuring_alone
 from hotloop.loop.arm import OFF, REAL, Arm
+from hotloop.loop.chosen import Chosen
 from hotloop.loop.conduct import Conductor, Measurement, Observer, drive
-from hotloop.loop.control import ENVIRONMENT_VARIABLE, SharedControl, process_control
+from hotloop.loop.control import SharedControl
 from hotloop.loop.event import MAX_STAGES
 from hotloop.loop.host import usable_cores
+from hotloop.loop.lead_rank import LeadRank
 from hotloop.loop.loop import Loop
-from hotloop.loop.script import Session, StartLimits, current_session, drive_script
-from hotloop.results.targets import Script, resolve
+from hotloop.loop.marks import Marks
+from hotloop.loop.script import Session, current_session, drive_script
+from hotloop.loop.script_place import ScriptPlace
+from hotloop.loop.script_start import StartLimits
+from hotloop.optimize.libraries import Libraries
+from hotloop.recognise.found_iterations import FoundIterations
+from hotloop.recognise.rank_iterations import LeadIterations
+from hotloop.recognise.rank_log import RankLog
+from hotloop.recognise.recognition import Recognition
+from hotloop.recognise.settings import RecogniseSettings
+from hotloop.redirect.redirect import Redirect
+from hotloop.repeat.afterwards import removed_if_killed
+from hotloop.results.mentions import mentions
+from hotloop.results.targets import resolve, search_path
 
+Announce = Callable[[Sequence[str]], None]
 Measure = Callable[[Loop], Measurement[Any]]
 # Seconds that a script with stages may take before it makes or calls the first one.
 SLOW_START_S = 300.0
+# Seconds that recognising the parts and the iterations of a script may take at least.
+LEAST_RECOGNISED_S = 60.0
+# Seconds, apart from imports, after which it must have imported a library that is known.
+NO_LIBRARY_S = 30.0
+
+
+@dataclass(frozen=True)
+class AsRank:
+    """How rank 0 of several measures: together with the others.
+
+    folder: where what the ranks write goes, removed by whoever started them. log: makes the log of
+    this rank. in_step: whether the measurement replaces calls, which all ranks must do together.
+    """
+
+    lead: LeadRank
+    folder: Path
+    log: Callable[[Recognition], RankLog]
+    in_step: bool
+
+
+@dataclass(frozen=True)
+class AsItStands:
+    """How a script is run that nobody prepared: its parts are recognised, its files thrown away."""
+
+    settings: RecogniseSettings
+    announce: Announce
+    as_rank: AsRank | None = None
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether the user said how, so that it must be such a script."""
+        return self.settings != RecogniseSettings()
 
 
 @dataclass
@@ -43,35 +93,34 @@ def run_target(
     measure: Measure,
     *,
     arguments: Sequence[str] = (),
-    settings: Mapping[str, str] | None = None,
+    chosen: Chosen | None = None,
+    libraries: Libraries | None = None,
+    recognise: RecogniseSettings | None = None,
+    announce: Announce | None = None,
     observer: Observer | None = None,
-    start_limits: Callable[[Path], StartLimits],
+    start_limits: Callable[[bool], StartLimits],
     whole_process: bool = False,
+    as_rank: AsRank | None = None,
 ) -> Outcome:
     """Resolve and run a target; an error is part of the outcome, so that what was measured stays.
 
     target: a loop, which stays open for its owner, or what the command line takes, which is
-    closed. arguments: of a script. settings: of a target that takes some, as text.
-    start_limits: with a script without iterations, by its path.
+    closed. arguments: of a script. chosen: the settings that a target is made with, and options of
+    levers, which are set before the first iteration. libraries: those that offer the levers; made
+    here if levers are set and it is None. recognise: how the parts of a script are found that has
+    no stages of its own. announce: called with what is said before such a script starts.
+    start_limits: with a script without iterations, by whether it makes stages of its own.
     whole_process: count the time from the start of this process, not from this call.
+    as_rank: of a script that this process runs as rank 0 of several.
     Raises: LoopError if this process is measuring already, or is a worker of a measurement.
     """
-    control = process_control()
-    if control.is_worker:
-        raise LoopError(
-            "the stages of this process obey the process that started it, so they cannot be "
-            f"measured here; start it without {ENVIRONMENT_VARIABLE} in its environment"
-        )
-    if not _one_at_a_time.acquire(blocking=False):
-        raise LoopError(
-            "this process is measuring already, and two measurements would change each other; "
-            "wait for the first, or use another process"
-        )
-    try:
-        begin = _process_start_ns() if whole_process else time.perf_counter_ns()
-        run = _Running(control, measure, observer, begin)
+    chosen = chosen or Chosen()
+    with ExitStack() as stack:
+        if chosen.levers and libraries is None:
+            libraries = stack.enter_context(Libraries(chosen.levers))
+        running = stack.enter_context(_alone(measure, libraries, observer, whole_process))
         with Meters() as meters:
-            run.outcome.facts |= {
+            running.outcome.facts |= {
                 "gpu_problem": meters.gpu.problem,
                 "gpu_activity_problem": meters.gpu.activity_problem,
                 "gpu_name": meters.gpu.name,
@@ -81,32 +130,90 @@ def run_target(
                 # A collector's pause grows with the objects alive: ours are not the loop's.
                 gc.collect()
                 gc.freeze()
-            run.target(target, arguments, settings or {}, start_limits)
+            running.target(
+                target,
+                arguments,
+                chosen.settings,
+                AsItStands(recognise or RecogniseSettings(), announce or _say_nothing, as_rank),
+                start_limits,
+            )
             meters.read()
-        run.outcome.meters = meters.samples()
-        return run.outcome
-    finally:
-        _one_at_a_time.release()
+        running.outcome.meters = meters.samples()
+        return running.outcome
+
+
+@contextmanager
+def _alone(
+    measure: Measure,
+    libraries: Libraries | None,
+    observer: Observer | None,
+    whole_process: bool,
+) -> Iterator["_Running"]:
+    """One measurement of this process, and no other beside it. Raises: LoopError."""
+    with measuring_alone() as control:
+        begin = _process_start_ns() if whole_process else time.perf_counter_ns()
+        yield _Running(control, measure, libraries, observer, begin)
+
+
+def patient_start(_has_stages: bool) -> StartLimits:
+    """The limits of a script that is known to iterate sooner or later."""
+    return StartLimits(
+        first_stage=SLOW_START_S, first_call=SLOW_START_S, first_iteration=SLOW_START_S
+    )
+
+
+def recognised_start(seconds: float) -> StartLimits:
+    """The limits of a script whose parts are recognised, to be measured for so long."""
+    watched = max(seconds, LEAST_RECOGNISED_S)
+    return StartLimits(first_stage=NO_LIBRARY_S, first_call=watched, first_iteration=watched)
+
+
+def found_iteration_s() -> float | None:
+    """How long an iteration of the script takes whose iterations were found, or None."""
+    session = current_session()
+    return None if session is None or session.marks is None else session.marks.duration_s
+
+
+def found_iterations() -> FoundIterations | None:
+    """What has found the iterations of the script that is measured; None where it marks them."""
+    session = current_session()
+    marks = None if session is None else session.marks
+    return marks if isinstance(marks, FoundIterations) else None
 
 
 def undeclared_state() -> list[str]:
     """Find state of the measured script that it did not declare."""
     session = current_session()
-    return [] if session is None else session.undeclared()
+    if session is None:
+        return []
+    marks = session.marks
+    if isinstance(marks, FoundIterations):
+        return marks.not_put_back()
+    return [] if marks is not None else session.undeclared()
 
 
-_one_at_a_time = threading.Lock()
+_NO_INPUT = (
+    "where the script reads its input, there is none: run it on a terminal, or give it what it "
+    "reads, as with < FILE"
+)
+_MARK = "wrap its loop as `for x in hotloop.iterations(…)`"
 
 
 class _Running:
     """One target while it runs: it notes when the first iteration began and ended."""
 
     def __init__(
-        self, control: SharedControl, measure: Measure, observer: Observer | None, begin_ns: int
+        self,
+        control: SharedControl,
+        measure: Measure,
+        libraries: Libraries | None,
+        observer: Observer | None,
+        begin_ns: int,
     ) -> None:
         self.outcome = Outcome({"usable_cores": usable_cores()})
         self._control = control
         self._measure = measure
+        self._libraries = libraries
         self._observer = observer
         self._begin_ns = begin_ns
 
@@ -115,7 +222,8 @@ class _Running:
         target: Loop | str,
         arguments: Sequence[str],
         settings: Mapping[str, str],
-        start_limits: Callable[[Path], StartLimits],
+        as_it_stands: "AsItStands",
+        start_limits: Callable[[bool], StartLimits],
     ) -> None:
         """Run it; what it raises becomes the outcome's error."""
         outcome = self.outcome
@@ -124,34 +232,88 @@ class _Running:
         self._control.calls = [0] * MAX_STAGES
         # From the very first call, so that what is in flight can be counted.
         self._control.set(Arm("starting", rest=REAL))
+        made: Loop | ScriptPlace | None = None
         try:
             made = resolve(target, settings)
-            if isinstance(made, Script):
-                self._script(made.path, arguments, start_limits(made.path))
+            if as_it_stands.is_asked_for and not isinstance(made, ScriptPlace):
+                raise SettingError(
+                    f"{target}: --iteration and --stage are for scripts; this target says itself "
+                    "what its stages and iterations are"
+                )
+            if isinstance(made, ScriptPlace):
+                self._script(made, arguments, as_it_stands, start_limits)
             else:
                 self._loop(made, close=made is not target)
         except SystemExit as stop:
             outcome.error = LoopError(
                 f"{target} exited with {stop.code!r} in the middle of measuring"
             )
-        except (Exception, KeyboardInterrupt) as raised:
+        except BaseException as raised:
+            if isinstance(raised, EOFError) and isinstance(made, ScriptPlace):
+                raised.add_note(_NO_INPUT)
             outcome.error = raised
         finally:
             self._control.set(Arm("off", rest=OFF))
         outcome.facts["seconds"] = self._since_begin(time.perf_counter_ns())
 
-    def _script(self, path: Path, arguments: Sequence[str], start_limits: StartLimits) -> None:
+    def _script(
+        self,
+        script: ScriptPlace,
+        arguments: Sequence[str],
+        as_it_stands: "AsItStands",
+        start_limits: Callable[[bool], StartLimits],
+    ) -> None:
         facts = self.outcome.facts
-        session = Session(path, self._control, self._measured, observer=self._observed)
-        drive_script(session, arguments, start_limits)
+        has_stages = mentions(script.path, search_path()).stages
+        limits = start_limits(has_stages)
+        with ExitStack() as stack:
+            # A script that has stages of its own knows best what its parts are.
+            marks: Marks | None = None
+            recognition: Recognition | None = None
+            if not has_stages:
+                recognition = stack.enter_context(
+                    Recognition(self._control, as_it_stands.settings.stage)
+                )
+                found = FoundIterations(recognition, as_it_stands.settings.iteration)
+                marks = self._marks(found, recognition, as_it_stands.as_rank)
+                facts["redirected"] = stack.enter_context(_thrown_away(as_it_stands.as_rank))
+                as_it_stands.announce(facts["redirected"])
+            elif as_it_stands.is_asked_for:
+                raise SettingError(
+                    f"{script.name}: --iteration and --stage are for scripts without stages of "
+                    "their own; this one uses hotloop.stage or hotloop.iterations"
+                )
+            session = Session(
+                script,
+                self._control,
+                self._measured,
+                marks=marks,
+                decorators=None if recognition is None else recognition.main_stages(),
+                observer=self._observed,
+            )
+            drive_script(session, arguments, limits)
         facts["iterations_marked_by"] = session.mark
         if session.conductor is None:
             facts["no_iterations"] = (
-                "the script marks no iterations: wrap its loop as `for x in hotloop.iterations(…)`"
+                f"the script marks no iterations: {_MARK}"
+                if marks is None
+                else f"{marks.why_not()}; or {_MARK}"
             )
             facts["stopped"] = session.stopped
         elif session.cut_short:
             facts["script_ended"] = True
+
+    def _marks(
+        self, found: FoundIterations, recognition: Recognition, as_rank: AsRank | None
+    ) -> Marks:
+        """What finds the iterations: on one rank of several, together with the others."""
+        if as_rank is None:
+            return found
+        lead, measure = as_rank.lead, self._measure
+        if as_rank.in_step:
+            self._measure = lambda loop: lead.in_step(measure(loop), found.duration_s or 0.0)
+        log = as_rank.log(recognition)
+        return LeadIterations(found, lead, log, in_step=as_rank.in_step)
 
     def _loop(self, loop: Loop, *, close: bool) -> None:
         try:
@@ -162,6 +324,8 @@ class _Running:
 
     def _measured(self, loop: Loop) -> Measurement[Any]:
         self.outcome.loop = loop
+        if self._libraries is not None:
+            self._libraries.set(loop)
         self.outcome.facts["start_up_s"] = self._since_begin(self._control.clock.now_ns())
         return self._measure(loop)
 
@@ -174,6 +338,25 @@ class _Running:
 
     def _since_begin(self, now_ns: int) -> float:
         return (now_ns - self._begin_ns) * 1e-9
+
+
+@contextmanager
+def _thrown_away(as_rank: AsRank | None) -> Iterator[list[str]]:
+    """Let a script change nothing that its user has; yields what is to be said of it."""
+    if as_rank is not None:
+        with Redirect(as_rank.folder) as redirect:
+            yield redirect.notices
+        return
+    folder = Path(tempfile.mkdtemp(prefix="hotloop-run-"))
+    try:
+        with removed_if_killed(folder), Redirect(folder) as redirect:
+            yield redirect.notices
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _say_nothing(_notices: Sequence[str]) -> None:
+    pass
 
 
 def _process_start_ns() -> int:

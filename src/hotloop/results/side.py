@@ -16,15 +16,20 @@ import psutil
 
 from hotloop.benchmark.warmup import warm_up
 from hotloop.loop.arm import OFF, REAL, Arm
+from hotloop.loop.chosen import Chosen
 from hotloop.loop.conduct import Block, Measurement, Request
 from hotloop.loop.control import process_control
+from hotloop.loop.lever import Lever
 from hotloop.loop.loop import Loop
-from hotloop.loop.script import StartLimits, current_session
+from hotloop.loop.script import current_session
+from hotloop.optimize.libraries import Libraries, set_levers
+from hotloop.optimize.same_result import prints_of
 from hotloop.repeat.channel import Channel, Closed
 from hotloop.repeat.sides import TEST
-from hotloop.results.session import SLOW_START_S, run_target
+from hotloop.results.session import patient_start, run_target
 from hotloop.results.user_frames import user_frames
 
+Order = Mapping[str, Any]
 # The windows that must agree until a side is warm: short, as it is started again and again.
 WINDOW_S = 0.1
 # A process that uses this much more processor time than its main thread has others that work.
@@ -43,13 +48,15 @@ def run_side(channel: Channel) -> None:
 
 def _run_loop(channel: Channel, order: Mapping[str, Any]) -> dict[str, Any]:
     """Run a loop or a script; returns the last message."""
-    outcome = run_target(
-        order["target"],
-        _Obeying(channel, order["original"]).measure,
-        arguments=order["arguments"],
-        settings=order["settings"],
-        start_limits=_start_limits,
-    )
+    with Libraries(order["levers"]) as libraries:
+        outcome = run_target(
+            order["target"],
+            _Obeying(channel, order["original"], libraries=libraries).measure,
+            arguments=order["arguments"],
+            chosen=Chosen(settings=order["settings"]),
+            libraries=libraries,
+            start_limits=patient_start,
+        )
     error = None if outcome.error is None else _described(outcome.error)
     return {"ended": error, "why": outcome.facts.get("no_iterations")}
 
@@ -64,7 +71,7 @@ def _run_test(channel: Channel, order: Mapping[str, Any]) -> dict[str, Any]:
         loop = Loop(body=call.body, unit="calls", name=order["target"])
         around = (call.prepare, call.finish) if call.is_surrounded else None
         obeying = _Obeying(channel, order["original"], around)
-        outcome = run_target(loop, obeying.measure, start_limits=_start_limits)
+        outcome = run_target(loop, obeying.measure, start_limits=patient_start)
         if outcome.error is not None:
             raise outcome.error
 
@@ -77,17 +84,11 @@ def _ended(problem: str | None) -> dict[str, Any]:
     return {"ended": {"type": "", "text": problem, "ours": True, "where": ""}}
 
 
-def _start_limits(_script: Path) -> StartLimits:
-    return StartLimits(
-        first_stage=SLOW_START_S, first_call=SLOW_START_S, first_iteration=SLOW_START_S
-    )
-
-
 class _Obeying:
     """The measurement: it asks the loop for what it was ordered to.
 
     original: the tree that no module may come from, if there is one. around: what to call before
-    and after each iteration, outside of its time.
+    and after each iteration, outside of its time. libraries: whose levers may be tried.
     """
 
     def __init__(
@@ -95,9 +96,20 @@ class _Obeying:
         channel: Channel,
         original: str | None,
         around: tuple[Callable[[], None], Callable[[], None]] | None = None,
+        libraries: Libraries | None = None,
     ) -> None:
         self._channel, self._original = channel, original
-        self._around = around
+        self._around, self._libraries = around, libraries
+        # An order is known by the first word of it that stands here.
+        self._answers: dict[str, Callable[[Arm, Loop, Order], Measurement[dict[str, Any]]]] = {
+            "warm_up_s": self._warm_up,
+            "compute": self._compute,
+            "iterations": self._block,
+            "seconds": self._block,
+            "levers": self._describe,
+            "acting": self._acting,
+            "set": self._set,
+        }
 
     def measure(self, loop: Loop) -> Measurement[None]:
         session = current_session()
@@ -108,18 +120,61 @@ class _Obeying:
             foreign = [] if self._original is None else modules_in(Path(self._original))
             self._channel.send({"unit": loop.unit, "foreign_modules": foreign})
             while (order := self._channel.receive()) and not order.get("end"):
-                if "warm_up_s" in order:
-                    self._channel.send((yield from _warmed_up(order["warm_up_s"])))
-                else:
-                    self._channel.send((yield from self._block(arm, order)))
+                kind = next(word for word in self._answers if word in order)
+                self._channel.send((yield from self._answers[kind](arm, loop, order)))
         except Closed:
             return
 
-    def _block(self, arm: Arm, order: Mapping[str, Any]) -> Measurement[dict[str, float]]:
-        count, drain = order["iterations"], order.get("drain", 0)
+    def _warm_up(self, _arm: Arm, _loop: Loop, order: Order) -> Measurement[dict[str, Any]]:
+        return (yield from _warmed_up(order["warm_up_s"]))
+
+    def _compute(self, arm: Arm, loop: Loop, order: Order) -> Measurement[dict[str, Any]]:
+        """Run so many iterations, within a time if one is given, and say what was computed."""
+        block = yield Request(
+            arm,
+            iterations=order["compute"],
+            seconds=order.get("seconds"),
+            phase="comparing results",
+        )
+        return {"prints": prints_of(loop), "iterations": len(block.duration_ns)}
+
+    def _describe(self, _arm: Arm, loop: Loop, _order: Order) -> Measurement[dict[str, Any]]:
+        """Say which levers there are; what they do cannot be sent."""
+        yield from ()
+        levers, where = self._levers(loop), self._libraries
+        said = [_lever_said(each) | {"where": where.where(each)} for each in levers if where]
+        return {"levers": said}
+
+    def _set(self, _arm: Arm, loop: Loop, order: Order) -> Measurement[dict[str, Any]]:
+        """Set levers; an error is that of the option, and the loop goes on without it."""
+        yield from ()
+        problem = None
+        try:
+            set_levers(self._levers(loop), order["set"])
+        except MemoryError as error:
+            problem = f"it needs more memory than there is ({error})"
+        except Exception as error:
+            problem = f"setting it raised {type(error).__name__}: {error}"
+        return {"problem": problem}
+
+    def _acting(self, _arm: Arm, loop: Loop, order: Order) -> Measurement[dict[str, Any]]:
+        """Say which levers act with some options."""
+        yield from ()
+        options = order["acting"]
+        return {"acting": [each.name for each in self._levers(loop) if each.applies(options)]}
+
+    def _levers(self, loop: Loop) -> list[Lever]:
+        return [] if self._libraries is None else self._libraries.levers(loop)
+
+    def _block(self, arm: Arm, _loop: Loop, order: Order) -> Measurement[dict[str, Any]]:
+        count, drain = order.get("iterations"), order.get("drain", 0)
         if self._around is None:
-            block = yield Request(arm, iterations=count, drain=drain, phase="steady state")
+            seconds = order.get("seconds")
+            block = yield Request(
+                arm, iterations=count, seconds=seconds, drain=drain, phase="steady state"
+            )
             return _numbers(block)
+        assert count is not None
         before, after = self._around
         total: Counter[str] = Counter()
         for number in range(drain + count):
@@ -150,6 +205,12 @@ def _warmed_up(limit_s: float) -> Measurement[dict[str, Any]]:
     thread_ns, process_ns = clock.thread_cpu_ns() - thread_ns, clock.process_cpu_ns() - process_ns
     alone = process_ns < OTHER_THREADS * thread_ns and not psutil.Process().children()
     return {"iterations": found.iterations, "ns": found.ns_per_iteration, "one_thread": alone}
+
+
+def _lever_said(lever: Lever) -> dict[str, Any]:
+    """What the other end needs to know of a lever."""
+    names = ("name", "options", "now", "keeps_result", "about", "area", "stages", "risk", "missing")
+    return {name: getattr(lever, name) for name in names}
 
 
 def _numbers(block: Block) -> dict[str, float]:

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from hotloop.loop.lever import Options
 from hotloop.loop.run import Run
 from hotloop.results.replicates import Counted, count_here, count_on_ray
 from hotloop.results.scenario import Scenario
@@ -14,18 +15,25 @@ from hotloop.results.scenario import Scenario
 class Simulation:
     """An ensemble of runs of a scenario, ready to start; a context that ends its threads.
 
-    batch: runs stepped at once; None: all. ray: run the batches on a Ray cluster.
+    batch: runs stepped at once; None: all. ray: run the batches on a Ray cluster. levers: options
+    that are set before the first step.
 
-    Raises: SettingError for a scenario that cannot be run.
+    Raises: SettingError for a scenario that cannot be run, and for a lever that there is not.
     """
 
     def __init__(
-        self, scenario: Scenario, replicates: int, batch: int | None = None, *, ray: bool = False
+        self,
+        scenario: Scenario,
+        replicates: int,
+        batch: int | None = None,
+        *,
+        ray: bool = False,
+        levers: Options | None = None,
     ) -> None:
         self.scenario, self.replicates = scenario, replicates
         self._batch, self._ray = batch, ray
         self._data = scenario.load_population()
-        self._runner = scenario.runner(self._data)
+        self._runner = scenario.runner(self._data, levers or {})
         self.facts = scenario.facts(self._runner, self._data)
         if ray:
             self.facts["device"] = "Ray"

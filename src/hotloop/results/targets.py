@@ -6,9 +6,12 @@ comes with hotloop stand in a table, `hotloop.built_in`.
 """
 
 import ast
+import dataclasses
 import importlib
+import importlib.metadata
 import importlib.util
 import inspect
+import pkgutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from hotloop.built_in import BUILT_IN
 from hotloop.errors import SettingError, TargetError, did_you_mean, nearest
 from hotloop.loop.loop import Loop
+from hotloop.loop.script_place import ScriptPlace
 from hotloop.loop.target import LoopFamily, settings_of
 
 if TYPE_CHECKING:
@@ -27,16 +31,11 @@ if TYPE_CHECKING:
 
 KINDS = (
     "A target is ppo:CartPole-v1, covid:astoria, file.py:function, file.py:MODEL, module:function, "
-    "model.yaml, or script.py"
+    "model.yaml, script.py, -m module, or an installed console script"
 )
 _MODEL_FILES = (".yaml", ".yml")
-
-
-@dataclass(frozen=True)
-class Script:
-    """A script that runs itself."""
-
-    path: Path
+# How a target that is run by the name of its module is written.
+AS_MODULE = "python -m "
 
 
 @dataclass(frozen=True)
@@ -58,14 +57,14 @@ class ModelTarget:
         return self.population if option is None else option
 
 
-def resolve(target: Loop | str, settings: Mapping[str, str] | None = None) -> Loop | Script:
+def resolve(target: Loop | str, settings: Mapping[str, str] | None = None) -> Loop | ScriptPlace:
     """The loop or script that a target names; a loop is its own, and a model becomes one.
 
     settings: arguments of the function, or settings of the learner or model, as text.
     Raises: TargetError for what does not exist, cannot be imported, or gives no loop; SettingError
     for a setting that is unknown.
     """
-    chosen = {name: _value(text) for name, text in (settings or {}).items()}
+    chosen = {name: value_of(text) for name, text in (settings or {}).items()}
     if isinstance(target, Loop):
         _expect_none(chosen, target.name)
         return target
@@ -75,12 +74,10 @@ def resolve(target: Loop | str, settings: Mapping[str, str] | None = None) -> Lo
             f"{type(target).__qualname__}"
             + ("; call it, and pass on the loop that it returns" if callable(target) else "")
         )
-    if Path(target).suffix == ".py":
+    script = _script(target)
+    if script is not None:
         _expect_none(chosen, target)
-        path = Path(target)
-        if not path.is_file():
-            raise TargetError(f"{target}: no such script{_near_file(path)}")
-        return Script(path.resolve())
+        return script
     found, argument = _find(target)
     if isinstance(found, LoopFamily):
         if not argument:
@@ -171,6 +168,68 @@ def _find(target: str) -> tuple[Any, str]:
     return getattr(module, attribute), argument
 
 
+def _script(target: str) -> ScriptPlace | None:
+    """The script that a target names, or None if it names something else. Raises: TargetError."""
+    if Path(target).suffix == ".py":
+        path = Path(target)
+        if not path.is_file():
+            raise TargetError(f"{target}: no such script{_near_file(path)}")
+        return ScriptPlace(path.resolve())
+    if target.startswith(AS_MODULE):
+        return _module_script(target.removeprefix(AS_MODULE))
+    if ":" in target or target in BUILT_IN or Path(target).suffix in _MODEL_FILES:
+        return None
+    return _console_script(target)
+
+
+def _module_script(name: str) -> ScriptPlace:
+    """The script that `python -m name` runs. Raises: TargetError."""
+    _search_first(Path.cwd())
+    try:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{name}.__main__")
+    except ModuleNotFoundError:
+        spec = None
+    if spec is None or spec.origin is None:
+        raise TargetError(
+            f"{AS_MODULE}{name}: expected a module that can be run, and there is none of this name"
+            f"{did_you_mean(name, _beside(name))}"
+        )
+    return ScriptPlace(Path(spec.origin).resolve(), name)
+
+
+def _beside(name: str) -> list[str]:
+    """The modules where one of this name was looked for: in its package, or at the top."""
+    package, _, _ = name.rpartition(".")
+    try:
+        found = importlib.util.find_spec(package) if package else None
+    except ModuleNotFoundError:
+        found = None
+    if package and (found is None or found.submodule_search_locations is None):
+        return []
+    folders = None if found is None else found.submodule_search_locations
+    prefix = f"{package}." if package else ""
+    return [prefix + each.name for each in pkgutil.iter_modules(folders)]
+
+
+def _console_script(name: str) -> ScriptPlace:
+    """The script that an installed package has put beside this Python. Raises: TargetError."""
+    path = Path(sys.executable).parent / name
+    if not path.is_file():
+        known = {entry.name for entry in importlib.metadata.entry_points(group="console_scripts")}
+        hint = did_you_mean(name, [*BUILT_IN, *sorted(known)])
+        raise TargetError(
+            f"{name!r} is no target, and beside {sys.executable} there is no console script of "
+            f"this name{hint or '.'} {KINDS}"
+        )
+    with path.open("rb") as script:
+        start = script.read(256)
+    if not start.startswith(b"#!") or b"python" not in start:
+        raise TargetError(f"{path}: expected a script of Python's; other programs are not measured")
+    return ScriptPlace(path.resolve())
+
+
 def _expect_none(settings: Mapping[str, Any], target: str) -> None:
     if settings:
         raise SettingError(
@@ -207,7 +266,7 @@ def _called(function: Callable[..., Any], target: str, settings: Mapping[str, An
     return function(**settings)
 
 
-def _value(text: str) -> Any:
+def value_of(text: str) -> Any:
     """The value that a text stands for: a Python literal, true, false or none, else the text."""
     plain = {"true": True, "false": False, "none": None}
     if text.lower() in plain:
@@ -219,10 +278,24 @@ def _value(text: str) -> Any:
 
 
 def _loop_of(target: ModelTarget, name: str, settings: Mapping[str, Any]) -> Loop:
+    """The loop of a model. settings: of the model, or of its executor.
+
+    Raises: SettingError; TargetError for a population that is missing, or not wanted.
+    """
     from hotloop.sim import Executor
     from hotloop.sim.loop import loop
+    from hotloop.sim.settings import Settings
 
-    model = target.spec.model(settings_of(target.spec.settings, settings) if settings else None)
+    of_executor = [field.name for field in dataclasses.fields(Settings)]
+    of_model = [field.name for field in dataclasses.fields(target.spec.settings)]
+    for each in settings:
+        if each not in (*of_model, *of_executor):
+            raise SettingError(
+                f"there is no setting {each!r}{nearest(each, [*of_model, *of_executor])}"
+            )
+    own = {key: value for key, value in settings.items() if key in of_model}
+    running = {key: value for key, value in settings.items() if key not in of_model}
+    model = target.spec.model(settings_of(target.spec.settings, own) if own else None)
     population = target.population or target.spec.population
     needs_one = model.loaded_population is not None
     if needs_one != (population is not None):
@@ -232,7 +305,7 @@ def _loop_of(target: ModelTarget, name: str, settings: Mapping[str, Any]) -> Loo
             if needs_one
             else f"{name}: the model has agents of its own; leave {':' + str(population)!r} out"
         )
-    return loop(Executor(model, population), name=name)
+    return loop(Executor(model, population, **running), name=name)
 
 
 def _module_of_file(path: Path) -> ModuleType:

@@ -13,7 +13,9 @@ from rich.console import Console
 from hotloop.benchmark.meters import GpuGauge, ProcessTree
 from hotloop.learn.tensorboard import EventLog
 from hotloop.learn.training import Standing, Trainer
+from hotloop.loop.lever import Options
 from hotloop.loop.run import Run
+from hotloop.optimize.libraries import levers_for
 from hotloop.report.live_panel import LivePanel, Row
 from hotloop.report.numbers import number, percent
 
@@ -23,6 +25,7 @@ def train(
     target: str,
     console: Console,
     *,
+    levers: Options | None = None,
     resumed_from: Path | None = None,
     tensorboard: Path | None = None,
     price_per_hour: float | None = None,
@@ -30,13 +33,20 @@ def train(
     """Train to the end behind a live view; returns the run, and what cut it short.
 
     make_trainer: called once everything else is known to be in order. console: of the view.
-    tensorboard: the folder of events, None for none. price_per_hour: of the machine.
+    levers: options that are set before the first iteration. tensorboard: the folder of events,
+    None for none. price_per_hour: of the machine.
 
-    Raises: SettingError for a folder of events that cannot be; what `make_trainer` raises.
+    Raises: SettingError for a folder of events that cannot be, and for a lever or an option that
+    there is not; what `make_trainer` raises.
     """
     events = None if tensorboard is None else EventLog(tensorboard)
     try:
-        with make_trainer() as trainer, TrainView(console, target, trainer, price_per_hour) as view:
+        with (
+            levers_for(levers or {}) as set_levers,
+            make_trainer() as trainer,
+            TrainView(console, target, trainer, price_per_hour) as view,
+        ):
+            set_levers(trainer.learner.loop())
             if events is not None:
                 events.begin(trainer)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hotloop.loop.figures import paired_ratio
+from hotloop.loop.race import as_fast, ratio_of
 
 TRIAL_S = 0.4
 MIN_WINDOWS = 4  # with it, and as many without
@@ -47,15 +47,16 @@ class BufferingTrial:
     def verdict(self) -> tuple[bool, str]:
         """Whether it pays, and a sentence that says why.
 
-        It pays where the ratio of the mean times is below 1 by `WORTH`, and its interval below 1:
-        where the two cannot be told apart, one call of the policy is cheaper.
+        It pays where it is proved faster by `WORTH`: where the two cannot be told apart, one call
+        of the policy is cheaper.
         """
         whole, groups = np.array(self.seconds[False]), np.array(self.seconds[True])
-        ratio = paired_ratio(groups, whole)
-        pays = ratio.value < 1 - WORTH and ratio.high < 1
+        rates = 1 / np.stack((whole, groups), axis=1)
+        pays = 0 not in as_fast(rates, WORTH)
+        ratio = ratio_of(rates, 1, 0)
         return pays, (
             f"double buffering {'pays' if pays else 'does not pay'} here: a step takes "
             f"{groups.mean() * 1e3:.3g} ms with it, {whole.mean() * 1e3:.3g} ms without "
-            f"(means of {len(groups)} windows each; {ratio.value:.3g} times, "
+            f"(means of {len(groups)} windows each; {ratio.value:.3g} times as fast, "
             f"{ratio.low:.3g} to {ratio.high:.3g})"
         )

@@ -20,6 +20,8 @@ from hotloop.data.fragment import Fragment
 from hotloop.data.layout import Tree
 from hotloop.errors import SettingError, WorkerError, expect_positive
 from hotloop.loop import stage
+from hotloop.loop.arrivals import Arrivals
+from hotloop.loop.control import process_control
 from hotloop.rollout.env_metadata import AnyVectorEnv
 from hotloop.rollout.inference import InferenceSettings
 from hotloop.rollout.pools import worker_pool
@@ -116,8 +118,8 @@ class FragmentCollector:
         self._work_ahead = work_ahead
         self._turn = 0  # the worker that makes the next of them
         self._resting = 0  # how many `resting` blocks are open
-        # With worker and generation: that worker is asked for another when one is taken.
-        self._ready: deque[tuple[int, int, Fragment | Failure]] = deque()
+        self._ready: deque[tuple[int, int, Fragment | Failure]] = deque()  # worker, generation
+        self._arrivals = Arrivals("fragment", process_control())
         self._kept: deque[Fragment] = deque()  # taken by a `collect` that then had to raise
         self._closed = False
         resources = Resources(num_cpus, num_gpus, placement)
@@ -159,6 +161,7 @@ class FragmentCollector:
             raise
         for fragment in fragments:
             self.counts.add(fragment)
+            self._arrivals.taken(fragment)
         return fragments
 
     def update(self, policy_or_weights: Any) -> int:
@@ -344,6 +347,7 @@ class FragmentCollector:
                 continue
             state.asked -= 1
             self._ready.append((index, state.generation, event.result))
+            self._arrivals.came(event.result, f"worker {index}")
             if not isinstance(event.result, Fragment):
                 self._down[index] = f"it raised {event.result.name}"
         if self._timeout_s is not None:

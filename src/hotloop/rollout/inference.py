@@ -32,9 +32,11 @@ from hotloop.errors import SettingError, expect_positive
 from hotloop.rollout.served_policy import (
     ACT,
     ACTED,
+    DRIVE,
     FAILED,
     FIGURES,
     JOIN,
+    PING,
     UPDATE,
     AnyConnection,
     receive,
@@ -53,6 +55,8 @@ class InferenceSettings:
     deadline_s: for so long a request waits for others, rounded up to a millisecond.
     device: where the policy acts; another one than "cpu" needs a policy with `on(device)`.
     threads: of numerical libraries.
+    timeout_s: a server that has not answered its driver for so long counts as dead, which it asks
+    between two batches: longer than the slowest batch takes. None waits for ever.
 
     Raises: SettingError.
     """
@@ -61,10 +65,12 @@ class InferenceSettings:
     deadline_s: float = 0.001
     device: str = "cpu"
     threads: int = 1
+    timeout_s: float | None = 60.0
 
     def __post_init__(self) -> None:
         expect_positive("inference server: batch_rows", self.batch_rows)
         expect_positive("inference server: threads", self.threads)
+        expect_positive("inference server: timeout_s", self.timeout_s)
         if not 0 < self.deadline_s < math.inf:
             raise SettingError(
                 "inference server: deadline_s: expected a time above 0, for which a request waits "
@@ -158,6 +164,7 @@ class InferenceServer:
                 self._welcome()
             elif isinstance(key.fileobj, Connection):
                 self._read(key.fileobj)
+        self._hear_driver()
         if self._is_due():
             self._answer()
 
@@ -191,13 +198,29 @@ class InferenceServer:
             elif kind == FIGURES:
                 now_s = time.monotonic()
                 figures, self._sums = self._sums.figures(now_s), _Sums(now_s)
-                send(connection, figures)
+                send(connection, FIGURES, figures)
+            elif kind == PING:
+                send(connection, PING)
             elif kind == JOIN:
                 self._workers[connection] = _Worker(connection, rest[0])
             else:
                 self._driver = connection
+                send(connection, DRIVE)
         except (EOFError, OSError):
             self._drop(connection)
+
+    def _hear_driver(self) -> None:
+        """Read all that the driver has sent: an update may lie behind other messages, and a request
+        that was made after it is answered by it.
+        """
+        while (driver := self._driver) is not None and not self._left:
+            try:
+                if not driver.poll(0):
+                    return
+            except OSError:
+                self._drop(driver)
+                return
+            self._read(driver)
 
     def _drop(self, connection: AnyConnection) -> None:
         """Forget who left; what it asked for is not computed."""

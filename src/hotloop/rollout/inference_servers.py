@@ -1,10 +1,10 @@
-"""The driver's end of an inference server: start one, send it updates, notice when it dies.
+"""The driver's end of an inference server: start one, send it updates, see that it answers.
 
 A server runs in a process of this machine or in a Ray actor; the table `_SERVERS` says which for
 which backend.
 """
 
-import contextlib
+import math
 import os
 import secrets
 import sys
@@ -26,6 +26,8 @@ from hotloop.rollout.served_policy import (
     BACKLOG,
     DRIVE,
     FIGURES,
+    PATIENCE_S,
+    PING,
     UPDATE,
     AnyConnection,
     ServedPolicy,
@@ -36,7 +38,10 @@ from hotloop.rollout.served_policy import (
 from hotloop.rollout.worker import Update
 from hotloop.rollout.worker_pool import Resources, load_ray_part
 
-START_S = 0.01  # between two looks at a server that is starting
+LOOK_S = 0.01  # between two looks at a server that is starting
+# A start may import large packages and move a policy: no server is taken for hung before that.
+START_S = 120.0
+PING_S = 0.5  # between two questions whether a server answers
 
 
 class ServerHome(Protocol):
@@ -82,9 +87,11 @@ class ServerOfDriver:
         self._home = _SERVERS[backend](settings, resources)
         self._connection: AnyConnection | None = None
         self._generation, self._closed = 0, False
+        self._silent_s, self._looked_s, self._is_asked = 0.0, 0.0, False
         self._start()
 
     def _start(self) -> None:
+        self._silent_s, self._looked_s, self._is_asked = 0.0, time.monotonic(), False
         updates = [self._policy, *([] if self._weights is None else [self._weights])]
         # Another one than of the server before: no two draw alike.
         seed = self._seed + self._generation
@@ -92,7 +99,8 @@ class ServerOfDriver:
 
     def client(self) -> ServedPolicy:
         """What acts in a worker."""
-        return ServedPolicy(self._home.find, self._key)
+        timeout_s = self._settings.timeout_s or 0.0
+        return ServedPolicy(self._home.find, self._key, PATIENCE_S + timeout_s)
 
     def update(self, update: Update) -> None:
         """Send a policy or weights, which act in all requests that are made afterwards.
@@ -106,10 +114,10 @@ class ServerOfDriver:
         if self._connection is not None:
             self._send(update)
         while self._connection is None and not self.check():
-            time.sleep(START_S)
+            time.sleep(LOOK_S)
 
     def check(self) -> str:
-        """Look after the server; returns how it has died, empty if it has not.
+        """Look after the server; returns how it has died or hangs, empty if it does neither.
 
         Raises: what its start has raised there.
         """
@@ -118,17 +126,31 @@ class ServerOfDriver:
                 error: Exception = cloudpickle.loads(answer)
                 error.add_note("in the inference server")
                 raise error
-            with contextlib.suppress(OSError):  # it has died since, which is seen below
-                self._connection = connect(self._home.find(), self._key)
-                send(self._connection, DRIVE)
-                for update in (self._policy, self._weights):
-                    if update is not None:
-                        self._send(update)
-        return self._home.ended()
+            self._join()
+        return self._end()
+
+    def _join(self) -> None:
+        try:
+            connection = connect(self._home.find(), self._key, self._settings.timeout_s)
+            self._connection = connection
+            # Heard before updates go this way: else a worker's request, on a connection that the
+            # server already reads, could be answered before an update that was sent first.
+            send(connection, DRIVE)
+            self._receive()
+        except (EOFError, OSError) as error:  # it has died since, or hangs: for `_end` to say
+            self._note(error)
+            return
+        for update in (self._policy, self._weights):
+            if update is not None:
+                self._send(update)
+
+    def _end(self) -> str:
+        ended = self._home.ended()
+        return f"it died ({ended})" if ended else self._hung()
 
     def has_ended(self) -> bool:
-        """Return whether it has died, or was closed."""
-        return self._closed or bool(self._home.ended())
+        """Return whether it answers nothing any more: it has died, hangs, or was closed."""
+        return self._closed or bool(self._end())
 
     def replace(self) -> None:
         """Start another one with the newest policy, in the place of one that has died."""
@@ -138,14 +160,16 @@ class ServerOfDriver:
 
     def figures(self) -> dict[str, float]:
         """What it has done since it was asked last; nothing of one that is not ready."""
-        if self._connection is None:
+        if self._connection is None or self._hung():
             return {}
         try:
             send(self._connection, FIGURES)
-            [figures] = receive(self._connection)
-        except (EOFError, OSError):
+            while (answer := self._receive())[0] != FIGURES:
+                pass
+        except (EOFError, OSError) as error:
+            self._note(error)
             return {}
-        return dict(figures)
+        return dict(answer[1])
 
     def close(self) -> None:
         """End the server. Idempotent."""
@@ -154,9 +178,54 @@ class ServerOfDriver:
         self._home.close()
 
     def _send(self, update: Update) -> None:
-        if self._connection is not None:
-            with contextlib.suppress(OSError):  # that it has died is for `check` to say
+        if self._connection is not None and not self._hung():
+            try:
                 send(self._connection, UPDATE, update)
+            except OSError as error:
+                self._note(error)
+
+    # --- whether it answers ----------------------------------------------------------------------
+
+    def _hung(self) -> str:
+        """Say for how long it has not answered, if that is too long; else empty.
+
+        Only time in which this end has looked counts: a driver that was busy, or stopped itself,
+        first hears what was said meanwhile.
+        """
+        limit_s = self._settings.timeout_s
+        if limit_s is None:
+            return ""
+        now_s = time.monotonic()
+        if now_s - self._looked_s >= min(PING_S, limit_s):
+            self._silent_s += min(now_s - self._looked_s, 2 * PING_S)
+            self._looked_s = now_s
+            self._ask_and_hear()
+        if self._connection is None:
+            limit_s = max(START_S, limit_s)
+        return f"no answer for {limit_s:g} s" if self._silent_s > limit_s else ""
+
+    def _ask_and_hear(self) -> None:
+        if self._connection is None:
+            return
+        try:
+            while self._connection.poll(0):
+                self._receive()
+            if not self._is_asked:
+                self._is_asked = True
+                send(self._connection, PING)
+        except (EOFError, OSError) as error:
+            self._note(error)
+
+    def _receive(self) -> Any:
+        assert self._connection is not None
+        answer = receive(self._connection)
+        self._silent_s, self._is_asked = 0.0, self._is_asked and answer[0] != PING
+        return answer
+
+    def _note(self, error: EOFError | OSError) -> None:
+        """Note what its connection raised; that it has died is for `check` to say."""
+        if isinstance(error, BlockingIOError):  # part of a message may be on its way
+            self._silent_s = math.inf
 
     def _leave(self) -> None:
         if self._connection is not None:

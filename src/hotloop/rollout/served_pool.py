@@ -18,7 +18,7 @@ CHECK_S = 0.5  # while workers are waited for, between two looks at the server
 class ServedPool:
     """As the pool inside, but policies and weights go to the server; it is watched in `wait`.
 
-    restarts: how often a server that died may be replaced.
+    restarts: how often a server that died or hangs may be replaced.
     Raises: SettingError for a backend without servers.
     """
 
@@ -65,7 +65,7 @@ class ServedPool:
         """Return the next events; empty after the timeout.
 
         Raises: what the start of the server has raised there; WorkerError for a server that died
-        when no restart was left.
+        or hangs when no restart is left.
         """
         end_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -101,13 +101,13 @@ class ServedPool:
             return
         if self._restarts_left < 1:
             raise WorkerError(
-                f"inference server: it died ({why}); expected it to live, and no restart is left; "
-                "look for what ended it, or allow more restarts"
+                f"inference server: {why}; expected it to live, and no restart is left; look for "
+                "what ended it, or allow more restarts"
             )
         self._restarts_left -= 1
         _LOG.warning(
-            "inference server: it died (%s); another takes its place, and is asked again what had "
-            "no answer yet (%d more may be replaced)",
+            "inference server: %s; another takes its place, and is asked again what had no answer "
+            "yet (%d more may be replaced)",
             why,
             self._restarts_left,
         )

@@ -37,6 +37,7 @@ class Search:
 class _State:
     """What is known of a shard."""
 
+    started: bool = False  # whether it has answered anything
     total: float = 0.0  # of its priorities, at its last answer
     heard_s: float = 0.0  # when that was, or when it was asked after a rest
     held: list[Request] = field(default_factory=list)  # that go with the next message
@@ -122,7 +123,8 @@ class ShardMessages:
             state = self._states[shard]
             if state.unanswered and time.monotonic() > state.heard_s + self._timeout_s:
                 self._pool.end(shard)
-                self._replace(shard, f"no answer for {self._timeout_s:g} s")
+                why = "" if state.started else " to its start; it may have found no room"
+                self._replace(shard, f"no answer for {self._timeout_s:g} s{why}")
 
     def empty(self, shard: int) -> None:
         """Start a shard anew."""
@@ -162,7 +164,7 @@ class ShardMessages:
             raise error
 
     def _take_answer(self, state: _State, answer: Answer) -> None:
-        state.heard_s, state.total = time.monotonic(), answer.total
+        state.started, state.heard_s, state.total = True, time.monotonic(), answer.total
         search = state.unanswered.popleft()
         if search is not None and isinstance(answer.result, Found):
             search.found, search.total = answer.result, answer.total

@@ -6,23 +6,12 @@ It repeats numbers too, so the step is counted on the device, and draws are keye
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
 
 import torch
 
-from hotloop.errors import SubstepError
+from hotloop.errors import CaptureError, SubstepError
+from hotloop.loop.capture import Replayable, capture_graph
 from hotloop.sim.state import State
-
-# Runs before the capture: libraries allocate their workspaces in the first ones.
-WARM_UP_STEPS = 2
-
-
-class Replayable(Protocol):
-    """A recorded sequence of launches."""
-
-    def replay(self) -> None:
-        """Launch it again."""
-
 
 # (the step, the same without counting) -> what repeats the step
 Capture = Callable[[Callable[[], None], Callable[[], None]], Replayable]
@@ -104,23 +93,11 @@ def cuda_capture(
 
     Raises: SubstepError for what a graph cannot hold.
     """
-    with torch.cuda.device(device):
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UP_STEPS):
-                warm_up()
-        torch.cuda.current_stream().wait_stream(side)
-        graph: Any = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(graph):
-                body()
-        except torch.cuda.OutOfMemoryError:
-            raise
-        except RuntimeError as error:
-            raise SubstepError(
-                f"a step ran, but cannot be captured as a graph: {error}\nExpected substeps that "
-                "leave the host alone: no .item(), no `if` on a tensor, no boolean mask as an "
-                "index, no tensor that is moved to the device. Change them, or leave capture out"
-            ) from error
-    return graph  # type: ignore[no-any-return]
+    try:
+        return capture_graph(device, body, warm_up)
+    except CaptureError as error:
+        raise SubstepError(
+            f"a step ran, but cannot be captured as a graph: {error}\nExpected substeps that "
+            "leave the host alone: no .item(), no `if` on a tensor, no boolean mask as an "
+            "index, no tensor that is moved to the device. Change them, or leave capture out"
+        ) from error

@@ -3,6 +3,7 @@
 from hotloop.errors import SettingError
 from hotloop.loop import Loop, stage
 from hotloop.sim.executor import Executor
+from hotloop.sim.levers import levers_of
 from hotloop.sim.runner import Runner
 
 
@@ -37,4 +38,6 @@ def loop(of: Executor | Runner, *, steps: int | None = None, name: str | None = 
         name=name or runner.model.name,
         state=[runner],
         close=runner.close,
+        levers=levers_of(runner),
+        result=lambda: {path: runner.state[path] for path in runner.state},
     )

@@ -110,10 +110,14 @@ class Recorder:
         """Steps done when the episode was left, or until now."""
         return self._last_step if self._frozen is not None else int(self.state["current_step"])
 
-    @property
-    def copies_each_step(self) -> bool:
-        """Whether a program has to stop after each step for something to be copied."""
-        return bool(self._changing)
+    def steps_until_copy(self, step: int, most: int) -> int:
+        """After how many steps, from step number `step` on, a program has to stop for a copy.
+
+        most: the steps that are left to do; the answer where nothing is to be copied before.
+        """
+        if not self._changing:
+            return most
+        return min(most, -step % self.record.every + 1)
 
     # --- while it runs -------------------------------------------------------------------------
 

@@ -339,12 +339,13 @@ class Runner:
             self._recorder.after_substep(state.step, number)
 
     def _run_program(self, num_steps: int) -> None:
-        """Run all steps in one call of the program, unless the record copies after each."""
+        """Run all steps in one call of the program, or as many as until the record copies."""
         state = self.state
         if state.settle() and self.program is not None:
             self.program.columns_changed()
-        at_once = 1 if self._recorder.copies_each_step else num_steps
-        for _ in range(0, num_steps, at_once):
+        end = state.step + num_steps
+        while state.step < end:
+            at_once = self._recorder.steps_until_copy(state.step, end - state.step)
             self._recorder.before_writing(list(state.slots), in_place=True)
             with self._guarded(), self._stats.timed("step"):
                 self._touched = True

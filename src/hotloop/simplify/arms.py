@@ -30,7 +30,7 @@ MIN_DELAY_NS = 50_000
 
 
 def first_arms(record: Record, aa_pairs: int) -> dict[str, Arm]:
-    """Return the baseline, the A/A arms, every stage free, every stage alone, and all free."""
+    """Return the baseline, the A/A arms, every stage and group free, each alone, and all free."""
     arms = {BASELINE: Arm(BASELINE)}
     for number in range(aa_pairs):
         arms[aa_name(number + 1)] = Arm(aa_name(number + 1))
@@ -39,8 +39,11 @@ def first_arms(record: Record, aa_pairs: int) -> dict[str, Arm]:
             arms[free_name(stage.name)] = Arm(free_name(stage.name), {stage.name: FREE})
         else:
             arms |= delays(record, stage)
-    # Ceilings are of whole loops: an experiment on a few stages has none.
-    return arms if record.focus else arms | only_and_all(record)
+    if record.focus:
+        return arms  # ceilings are of whole loops: an experiment on a few stages has none
+    for name, stages in record.groups.items():
+        arms[free_name(name)] = Arm(free_name(name), dict.fromkeys(stages, FREE))
+    return arms | only_and_all(record)
 
 
 def only_and_all(record: Record) -> dict[str, Arm]:

@@ -6,8 +6,9 @@ once to twice the least, so that it is never in phase with a period. If the time
 for enough rounds of such blocks, they become shorter, and less informative arms are left out.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from hotloop.loop.arm import Arm
 from hotloop.simplify.arm_names import ALL_FREE, aa_name, is_aa, is_only
@@ -40,11 +41,20 @@ class BlockPlan:
 
 
 def plan_blocks(
-    record: Record, arms: dict[str, Arm], iteration_ns: float, time_ns: float
+    record: Record,
+    arms: dict[str, Arm],
+    iteration_ns: float,
+    time_ns: float,
+    rounds_of: Mapping[str, int] = MappingProxyType({}),
 ) -> BlockPlan:
-    """Choose the length and the arms for rounds that fill `time_ns`."""
-    each = max(time_ns, 1.0) / len(arms)
-    block_ns = min(max(each / ROUNDS, SHORTEST_BLOCK_NS), LONGEST_BLOCK_NS) / MEAN_LENGTH
+    """Choose the length and the arms for rounds that fill `time_ns`.
+
+    rounds_of: how many each arm has had already. Later blocks are about as long as the first: what
+    is not timed after a switch would be most of short ones.
+    """
+    done = max(rounds_of.values(), default=0)
+    each = max(time_ns, 1.0) / len(arms) / max(ROUNDS - done, LEAST_ROUNDS)
+    block_ns = min(max(each, SHORTEST_BLOCK_NS), LONGEST_BLOCK_NS) / MEAN_LENGTH
     wanted = max(1, round(block_ns / iteration_ns))
     calls = sum(stage.calls_per_iteration for stage in record.stages)
     wanted = min(wanted, max(1, int(MOST_CALLS / max(calls, 1.0))))
@@ -57,7 +67,8 @@ def plan_blocks(
     length, chosen = max(wanted, needed, 2 * record.period if record.period > 1 else 1), dict(arms)
 
     def rounds(of: int) -> float:
-        return _rounds(of, record, chosen, iteration_ns, time_ns)
+        fewest = min(rounds_of.get(name, 0) for name in chosen)
+        return fewest + _rounds(of, record, chosen, iteration_ns, time_ns)
 
     # Rare work is pooled over arms, so that a block may hold less than two periods of it; fewer
     # rounds would cost more.

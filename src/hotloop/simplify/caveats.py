@@ -35,8 +35,9 @@ def warnings_of(record: Record, complete: bool) -> list[str]:
 
 def blocks_of(record: Record) -> str:
     """Say how long blocks were, and what is left out after a switch of arms."""
-    length, untimed = record.block_iterations, record.drain_iterations
-    text = f"blocks of {length} to {2 * length} iterations"
+    least, most = min(record.iterations, default=0), max(record.iterations, default=0)
+    untimed = record.drain_iterations
+    text = f"blocks of {f'{least} to ' if least < most else ''}{most} iterations"
     left_out = [f"up to {max(untimed, record.drain_base)} iterations"] if untimed else []
     if record.drain_s:
         left_out.append(f"{1e3 * record.drain_s:.2g} ms")

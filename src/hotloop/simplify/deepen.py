@@ -6,17 +6,16 @@ one that gains most, until that is native code, at the machine's roof, or not wo
 """
 
 import gc
-import random
 import sys
-import threading
-import time
 import types
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hotloop.benchmark.stack_sampler import StackSampler
 from hotloop.errors import StageError
 from hotloop.loop.arm import REAL, Arm
 from hotloop.loop.conduct import Measurement, Request
@@ -36,7 +35,6 @@ LEAST_NS = 20_000  # a cheaper call would be mostly probe
 NEAR_ROOF = 0.8
 MAX_DEPTH = 4
 SAMPLE_S = 1.5
-SAMPLE_PERIOD_S = 0.001
 HOT_LINES = 5
 
 
@@ -47,6 +45,18 @@ class CallTree:
     inside: int = 0
     children: Counter[types.CodeType] = field(default_factory=Counter)
     lines: Counter[tuple[str, int, str]] = field(default_factory=Counter)
+
+    def take(self, code: types.CodeType, stack: Sequence[types.FrameType]) -> None:
+        """Count one sample, if `code` is running in it."""
+        codes = [frame.f_code for frame in stack]
+        depth = next((k for k, each in enumerate(codes) if each is code), None)
+        if depth is None:
+            return
+        self.inside += 1
+        at = codes[0]
+        self.lines[(at.co_filename, stack[0].f_lineno, at.co_name)] += 1
+        if depth:
+            self.children[_past_probe(codes[:depth])] += 1
 
 
 @dataclass
@@ -130,7 +140,7 @@ class Deepening:
 
     def _look_into(self, level: Level) -> Measurement[None]:
         tree = CallTree()
-        sampler = Sampler(self._codes[level.stage], tree)
+        sampler = StackSampler(partial(tree.take, self._codes[level.stage]))
         try:
             yield Request(
                 Arm("sampling", rest=REAL),
@@ -214,71 +224,11 @@ class Deepening:
         return wrapped
 
 
-class Sampler:
-    """Samples the stack of the loop's thread a thousand times a second, on a thread of its own."""
-
-    def __init__(self, code: types.CodeType, tree: CallTree) -> None:
-        self._code = code
-        self._tree = tree
-        self._thread: threading.Thread | None = None
-        self._stop = threading.Event()
-        self._watched = threading.get_ident()
-        self._switch_s = sys.getswitchinterval()
-
-    def start(self) -> None:
-        """Begin to sample the thread that made the sampler."""
-        # With the usual 5 ms the sampler would get the interpreter lock mostly where the loop
-        # releases it, and would not see where it computes.
-        sys.setswitchinterval(SAMPLE_PERIOD_S / 10)
-        self._thread = threading.Thread(target=self._sample, name="hotloop-sampler", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End sampling; may be called twice."""
-        self._stop.set()
-        sys.setswitchinterval(self._switch_s)
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-
-    def _sample(self) -> None:
-        rng = random.Random(0)
-        while not self._stop.is_set():
-            frame = sys._current_frames().get(self._watched)
-            if frame is not None:
-                self._take(frame)
-            del frame
-            # Never in phase with a loop whose iterations take a round number of milliseconds.
-            time.sleep(SAMPLE_PERIOD_S * rng.uniform(0.5, 1.5))
-
-    def _take(self, innermost: types.FrameType) -> None:
-        child: types.FrameType | None = None
-        frame: types.FrameType | None = innermost
-        while frame is not None and frame.f_code is not self._code:
-            child, frame = frame, frame.f_back
-        if frame is None:
-            return
-        self._tree.inside += 1
-        at = innermost.f_code
-        self._tree.lines[(at.co_filename, innermost.f_lineno, at.co_name)] += 1
-        if child is not None:
-            self._tree.children[_past_probe(child, innermost)] += 1
-
-
-def _past_probe(child: types.FrameType, innermost: types.FrameType) -> types.CodeType:
-    """The user's function, where the child is a stage's own wrapper."""
+def _past_probe(below: Sequence[types.CodeType]) -> types.CodeType:
+    """The outermost function that is the user's: the child may be a stage's own wrapper."""
     here = str(Path(__file__).parents[1] / "loop")
-    chain: list[types.CodeType] = []
-    frame: types.FrameType | None = innermost
-    while frame is not None:
-        chain.append(frame.f_code)
-        if frame is child:
-            break
-        frame = frame.f_back
-    for code in reversed(chain):
-        if not code.co_filename.startswith(here):
-            return code
-    return child.f_code
+    users = (code for code in reversed(below) if not code.co_filename.startswith(here))
+    return next(users, below[-1])
 
 
 def _code_of(function: Callable[..., Any]) -> types.CodeType:

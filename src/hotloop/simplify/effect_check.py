@@ -21,7 +21,11 @@ def check_effects(
     control.state, control.violations, control.checks = state, [], {}
     checked: set[str] = set()
     for _ in range(MOST_CHECKED):
-        called = [name for name, stage in control.stages.items() if control.calls[stage.index]]
+        called = [
+            name
+            for name, stage in control.stages.items()
+            if control.calls[stage.index] and not stage.effect_is_known
+        ]
         left = [name for name in called if name not in checked]
         if not left:
             break

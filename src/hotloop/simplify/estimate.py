@@ -17,16 +17,15 @@ import numpy as np
 
 from hotloop.loop.figures import CONFIDENCE, Interval, jackknife_error, student_quantile
 from hotloop.simplify.means import Means
+from hotloop.simplify.rare_work import comes_alike, takes_alike
 
-MIN_ROUNDS = 5
+MIN_ROUNDS = 6
 # A t-quantile with fewer degrees of freedom than this is too wide to decide anything.
 LEAST_DEGREES = 2
 # With fewer rare events than this their own spread is not known well enough from the rounds.
 FEW_EVENTS = 30
 # Rare work below this share of the time is treated as noise.
 RARE_SHARE = 0.003
-# A count that is off by so many standard deviations is not off by chance.
-UNLIKELY = 4.0
 # The relative error of what the probe takes: it depends on the loop's caches.
 PROBE_ERROR = 0.3
 
@@ -202,7 +201,7 @@ class Samples:
     @cached_property
     def _rare_matters(self) -> bool:
         large = self._rare.sum(axis=(0, 1)) > RARE_SHARE * float(self._y.sum())
-        return bool((large & self._comes_alike).any())
+        return bool((large & self._alike).any())
 
     def _spread(self, stolen: bool, rare: bool) -> float:
         """The typical error of an arm's time against the baseline's, for comparing options."""
@@ -292,7 +291,7 @@ class Samples:
         count = self._rare.shape[2]
         total = float(self._y.sum())
         share = self._rare.sum(axis=(0, 1)) / max(total, 1e-300)
-        large = (share > RARE_SHARE) & self._comes_alike
+        large = (share > RARE_SHARE) & self._alike
         if self.serial or not large.any():
             everything: np.ndarray = large.astype(float)
             return everything
@@ -302,17 +301,10 @@ class Samples:
         return felt
 
     @cached_property
-    def _comes_alike(self) -> np.ndarray:
-        """Whether each kind of rare work comes as often for a unit in every arm: (K,).
-
-        Work that follows the clock and not the loop's iterations comes less often in a faster arm:
-        that is an effect of the arm, not of chance.
-        """
-        units = np.where(self._real, self._u.sum(axis=0)[:, None], 0.0)  # (A, K)
-        seen = self._events.sum(axis=0)
-        expected = units * seen.sum(axis=0) / np.maximum(units.sum(axis=0), 1e-300)
-        away = np.abs(seen - expected) / np.sqrt(np.maximum(expected, 1.0))
-        alike: np.ndarray = (away < UNLIKELY).all(axis=0)
+    def _alike(self) -> np.ndarray:
+        """Whether each kind of rare work comes as often, and takes as long, in every arm: (K,)."""
+        units = np.where(self._real, self._u[:, :, None], 0.0)
+        alike: np.ndarray = comes_alike(self._events, units) & takes_alike(self._rare, units)
         return alike
 
     @cached_property

@@ -48,6 +48,7 @@ class Experiment:
         announce: Callable[[Sequence[str]], None] | None = None,
         undeclared: Callable[[], Sequence[str]] | None = None,
         focus: frozenset[str] = frozenset(),
+        time_share: float = 1.0,
     ) -> None:
         """Prepare an experiment.
 
@@ -55,11 +56,13 @@ class Experiment:
             announce: is given, before anything is replaced, what the state does not cover.
             undeclared: names what a script holds and did not declare.
             focus: names of the only stages to look at; all if empty.
+            time_share: the part of the time in which iterations run; the rest is left out.
         """
         self.settings = settings
         self.record = Record(focus=sorted(focus), faster=list(settings.faster))
         self.may_extend = True  # whether a failed A/A may use what is left of the budget
         self._control = control
+        self._time_share = time_share
         self._trials = Trials(control, self.record)
         self._now = control.clock.now_ns
         self._announce = announce or (lambda _notices: None)
@@ -77,7 +80,7 @@ class Experiment:
         record.probe_cost = probe_cost(self._control.clock)
         self._look_at_state(loop)
         declared = max(loop.in_flight, settings.in_flight or 0)
-        rounds = Rounds(trials, settings, end)
+        rounds = Rounds(trials, settings, end, self._time_share)
         watchdog = Watchdog(self._control, LIMIT_SHARE * settings.budget)
         try:
             yield from self._prepare(declared)

@@ -3,13 +3,11 @@
 Pure functions of the saved record. The verdict is refused where the A/A test fails.
 """
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from hotloop.errors import RunError
 from hotloop.loop.figures import Interval, Unknown
-from hotloop.loop.run import Run
 from hotloop.simplify.aa import aa_test, refusal
 from hotloop.simplify.arm_names import BASELINE, is_free
 from hotloop.simplify.caveats import blocks_of, warnings_of
@@ -19,20 +17,6 @@ from hotloop.simplify.means import holm
 from hotloop.simplify.record import Record
 from hotloop.simplify.verdict import Verdict
 from hotloop.simplify.verdict_rows import SIGNIFICANT, Pair, Rows, StageVerdict
-
-
-def judge_run(run: Run) -> tuple[Verdict, Record]:
-    """Judge a saved run. Raises: RunError if it is no experiment, or is incomplete."""
-    if run.verb != "simplify":
-        raise RunError(f"a {run.verb} run of {run.target} has no experiment in it")
-    try:
-        record = Record.from_run(run.facts, run.arrays)
-    except (KeyError, TypeError) as error:
-        raise RunError(
-            f"the run of {run.target} lacks what this version reads ({error}); measure it again"
-        ) from None
-    settings: dict[str, Any] = run.settings
-    return judge(record, run.target, settings["worth"], settings["seed"], run.complete), record
 
 
 def judge(
@@ -56,14 +40,16 @@ def judge(
         baseline_ns=samples.raw_time(BASELINE) if enough else Unknown("too few rounds"),
         units_per_iteration=record.units_per_iteration,
         faster=list(record.faster),
-        rows=sorted(rows, key=lambda row: (row.inside is not None, -_gain_of(row), -row.share)),
+        rows=sorted(rows, key=lambda row: (row.inside is not None, -gain_of(row), -row.share)),
         pairs=pairs,
+        groups=making.groups(),
+        rest=making.rest(),
         ladder=found,
         aa=aa,
         refused=refused,
         fix=None if refused else fix,
         ties=[] if refused else ties,
-        unknown=[row.name for row in rows if row.verdict == "not replaced"],
+        unknown=unknown_in(rows),
         leave=[row.name for row in rows if row.verdict == "leave"],
         rounds=rounds,
         seconds=record.seconds,
@@ -80,11 +66,21 @@ def _to_fix(
     """The stage that gains most, and those whose gains differ by no more than their errors."""
     candidates = [row for row in rows if row.verdict == "fix"]
     if candidates:
-        best = max(candidates, key=_gain_of)
-        ties = [row.name for row in candidates if row is not best and _ties(row, best)]
-        return best, ties
+        best = max(candidates, key=gain_of)
+        return best, ties_of(candidates, best)
     significant = [p for p in pairs if p.p_adjusted < SIGNIFICANT and p.gain.value >= worth]
     return max(significant, key=lambda pair: pair.gain.value, default=None), []
+
+
+def unknown_in(rows: Sequence[StageVerdict]) -> list[str]:
+    """Name the stages of which nothing is known: neither they nor what they are in was replaced."""
+    missing = {row.name for row in rows if row.verdict == "not replaced"}
+    return [row.name for row in rows if row.name in missing and row.inside in {*missing, None}]
+
+
+def ties_of(candidates: Sequence[StageVerdict], best: StageVerdict) -> list[str]:
+    """Name the other stages whose gains differ from the best by no more than the errors of both."""
+    return [row.name for row in candidates if row is not best and _ties(row, best)]
 
 
 def _ties(row: StageVerdict, best: StageVerdict) -> bool:
@@ -102,7 +98,8 @@ def _adjusted(samples: Samples) -> dict[str, float]:
     return dict(zip(family, holm(raw), strict=True))
 
 
-def _gain_of(row: StageVerdict) -> float:
+def gain_of(row: StageVerdict) -> float:
+    """The gain of a row, for sorting: below all others where it is not known."""
     return row.gain.value if isinstance(row.gain, Interval) else -1.0
 
 

@@ -81,6 +81,10 @@ class Pilot:
     other_cpu: float = 0.0
 
 
+NO_PILOT = Pilot(0, 0, 0.0, settled=False)
+"""Where there was no time for one."""
+
+
 def pilot_of(
     stretches: Mapping[tuple[str, str], list[Stretch]],
     free_arms: Mapping[str, str],

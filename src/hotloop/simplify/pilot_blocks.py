@@ -7,7 +7,7 @@ from hotloop.loop.conduct import Measurement, Request
 from hotloop.loop.event import current_lane
 from hotloop.simplify.arm_names import BASELINE, free_name
 from hotloop.simplify.arms import first_arms
-from hotloop.simplify.pilot import Pilot, Stretch, pilot_of, stretch_of
+from hotloop.simplify.pilot import NO_PILOT, Pilot, Stretch, pilot_of, stretch_of
 from hotloop.simplify.settings import SimplifySettings
 from hotloop.simplify.trials import Trials
 
@@ -37,7 +37,10 @@ def run_pilot(
     stages = [s for s in trials.record.stages_in_focus() if s.replaceable]
     share = PILOT_SHARE * (end_ns - begin_ns)
     affordable = int(share / (2 * PILOT_ROUNDS * LEAST_STRETCH * iteration_ns))
-    stages = sorted(stages, key=lambda s: -s.share)[: min(max(1, affordable), MOST_STAGES)]
+    if not affordable:
+        # Iterations so long carry next to nothing from one to the next.
+        return NO_PILOT
+    stages = sorted(stages, key=lambda s: -s.share)[: min(affordable, MOST_STAGES)]
     free_arms = {free_name(s.name): s.name for s in stages}
     # Half of the time for the first try: a longer one may be needed.
     most = share / (2 * 2 * PILOT_ROUNDS * len(free_arms))

@@ -23,6 +23,10 @@ REST_SHARE = 0.02
 EVERY_ITERATION = 0.75
 # A call in more iterations than it should be, by this share, means that calls are not regular.
 REGULAR = 0.02
+# A count that is off by so many standard deviations is not off by chance.
+UNLIKELY = 4.0
+# And a time, whose spread from block to block is known less well.
+UNLIKELY_TIME = 3.0
 # The name of what a loop does outside of its stages.
 REST = "the rest"
 
@@ -155,3 +159,42 @@ def longest_period(duration_ns: np.ndarray) -> int:
             longest = max(longest, round(count / len(over)))
         limit *= 1.5
     return longest
+
+
+def comes_alike(events: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """Whether each kind of rare work comes as often for a unit in every arm.
+
+    Work that follows the clock and not the loop's iterations comes less often in a faster arm, and
+    calls are only long beside a thread that works for a stage which that arm leaves out: these are
+    effects of the arm, not of chance.
+
+    Shapes: rare events of a block and its units, both (R, A, K), 0 where the work did not run;
+    returns (K,).
+    """
+    seen, done = events.sum(axis=0), units.sum(axis=0)
+    expected = done * seen.sum(axis=0) / np.maximum(done.sum(axis=0), 1e-300)
+    away = np.abs(seen - expected) / np.sqrt(np.maximum(expected, 1.0))
+    alike: np.ndarray = (away < UNLIKELY).all(axis=0)
+    return alike
+
+
+def takes_alike(rare_ns: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """Whether each kind of rare work takes as long for a unit in every arm.
+
+    The time of an arm is compared with that of the others; the error of both is of the spread of
+    all blocks.
+
+    Shapes: rare time of a block and its units, both (R, A, K), 0 where the work did not run;
+    returns (K,).
+    """
+    spent, done, blocks = rare_ns.sum(axis=0), units.sum(axis=0), (units > 0).sum(axis=0)
+    others_spent, others_done = spent.sum(axis=0) - spent, done.sum(axis=0) - done  # (A, K)
+    compared = (done > 0) & (others_done > 0)
+    done, others_done = np.where(compared, done, 1.0), np.where(compared, others_done, 1.0)
+    mean = spent.sum(axis=0) / np.maximum(units.sum(axis=(0, 1)), 1e-300)
+    squares = ((rare_ns - mean * units) ** 2).sum(axis=(0, 1))
+    spread = np.sqrt(squares / np.maximum(blocks.sum(axis=0), 1))  # of a block: (K,)
+    error = spread * np.sqrt(blocks / done**2 + (blocks.sum(axis=0) - blocks) / others_done**2)
+    away = np.abs(spent / done - others_spent / others_done)
+    alike: np.ndarray = (~compared | (away <= UNLIKELY_TIME * error)).all(axis=0)
+    return alike

@@ -10,7 +10,7 @@ from hotloop.benchmark.peaks import Peaks
 from hotloop.benchmark.timeline import running_ns
 from hotloop.benchmark.warmup import WarmUp
 from hotloop.benchmark.work import Work
-from hotloop.loop.arm import REAL, SUBSTITUTES, Arm
+from hotloop.loop.arm import REAL, SUBSTITUTES, Arm, Kind
 from hotloop.loop.conduct import Block
 from hotloop.loop.cost import ProbeCost
 from hotloop.simplify.arm_names import BASELINE, is_aa
@@ -60,6 +60,7 @@ class Record:
     concurrent: bool = False  # something runs beside the loop, seen or unseen
     hidden: str | None = None  # what shows that something unseen runs beside it
     feeds: dict[str, list[str]] = field(default_factory=dict)  # by stage: those it keeps going
+    groups: dict[str, list[str]] = field(default_factory=dict)  # stages also judged together
     kinds: list[WorkKind] = field(default_factory=list)  # of rare work
     in_flight: int = 0
     block_iterations: int = 1  # at the least; a block has up to twice as many
@@ -169,14 +170,19 @@ class Record:
         self.stage_ns.append(np.bincount(events[:, 0], took, count)[columns])
         self.stage_calls.append(np.bincount(events[:, 0], minlength=count)[columns])
         self.running_ns.append(running_ns(block.events, count)[columns])
-        self.probe_ns.append(self._probe_ns(arm, self.stage_calls[-1]))
+        self.probe_ns.append(self._probe_ns(arm, self.stage_calls[-1], self.stage_ns[-1]))
         self._keep_rare(block, events, took, lane)
 
-    def _probe_ns(self, arm: Arm, calls: np.ndarray) -> float:
-        """The cost of measuring so many calls of each stage (stages,)."""
+    def _probe_ns(self, arm: Arm, calls: np.ndarray, took_ns: np.ndarray) -> float:
+        """The cost of measuring so many calls of each stage, which took so long (stages,)."""
         replayed = [arm.mode(stage.name).kind in SUBSTITUTES for stage in self.stages]
         cost = np.where(replayed, self.probe_cost.replayed_ns, self.probe_cost.timed_ns)
-        return float(calls @ cost)
+        spent = calls * cost
+        if not self.concurrent:
+            # A replay that makes something of an output, such as its gradients, takes longer.
+            free = [arm.mode(stage.name).kind is Kind.FREE for stage in self.stages]
+            spent = np.where(free, np.maximum(spent, took_ns), spent)
+        return float(spent.sum())
 
     def _keep_rare(self, block: Block, events: np.ndarray, took: np.ndarray, lane: int) -> None:
         spent, number = np.zeros(len(self.kinds)), np.zeros(len(self.kinds))

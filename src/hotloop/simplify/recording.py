@@ -88,8 +88,10 @@ def record_stages(
     record.iterations_kept += record.warm_up.iterations + iterations
     record.events = to_array(block.events)
     record.stages += _facts_of_stages(control, record, found, state_complete)
+    record.groups = _groups(control, record)
     record.concurrent = any(stage.beside_main for stage in record.stages)
-    record.kinds = _kinds(record, found)
+    # Where ranks wait for each other, the time of nearly every stage depends on the arm.
+    record.kinds = [] if control.obeyed_in_step else _kinds(record, found)
 
 
 def _facts_of_stages(
@@ -134,6 +136,18 @@ def _facts_of_stages(
             )
         )
     return stages
+
+
+def _groups(control: SharedControl, record: Record) -> dict[str, list[str]]:
+    """The stages that are one part of the loop together, none within another, by its name."""
+    groups: dict[str, list[str]] = {}
+    replaceable = [stage for stage in record.stages if stage.replaceable]
+    for stage in replaceable:
+        name = control.stages[stage.name].part_of
+        if name is not None and not any(record.is_inside(stage, other) for other in replaceable):
+            groups.setdefault(name, []).append(stage.name)
+    taken = {stage.name for stage in record.stages}
+    return {name: each for name, each in groups.items() if len(each) > 1 and name not in taken}
 
 
 def in_flight(control: SharedControl, record: Record) -> int:
@@ -183,7 +197,8 @@ def _kinds(record: Record, found: Recorded) -> list[WorkKind]:
 
 def _filled(control: SharedControl, known: StageView, more: bool) -> bool:
     """Whether a stage has all outputs that it can use; more: more than the fewest it needs."""
-    if known.tape.problem is not None or known.is_block or known.effect == "effectful":
+    fixed = known.is_block or known.effect == "effectful" or known.cannot_replace is not None
+    if known.tape.problem is not None or fixed:
         return True
     wanted = max(WANTED_OUTPUTS, known.tape.wanted) if more else known.tape.needed
     return known.tape.full or known.tape.limited or _outputs(control, known) >= wanted
@@ -212,6 +227,8 @@ def _why_not(
         return "a with block can be timed and delayed only"
     if known.effect == "effectful":
         return "effectful: delayed, never replaced"
+    if known.cannot_replace is not None:
+        return known.cannot_replace
     if known.effect == "stateful" and not state_complete:
         return "its state is not declared, or cannot be put back"
     if known.effect == "stateful" and beside_main:

@@ -7,13 +7,13 @@ At a fixed number of looks, arms that cannot matter are dropped, and the time go
 """
 
 import math
+from collections import Counter
 
 import numpy as np
 
 from hotloop.loop.arm import Arm
 from hotloop.loop.conduct import MOST_DRAINED, Measurement, Request
 from hotloop.loop.event import current_lane
-from hotloop.loop.state import Snapshot
 from hotloop.simplify.aa import aa_test
 from hotloop.simplify.arm_names import ALL_FREE, BASELINE, is_aa, is_free, only_name
 from hotloop.simplify.arms import Pace, first_arms, replaced_in, second_arms
@@ -31,10 +31,13 @@ PLANNED_SHARE = 0.85  # of the budget; the rest is for extending a run whose A/A
 class Rounds:
     """The rounds of one experiment; `run` is the measurement, the record of `trials` its result."""
 
-    def __init__(self, trials: Trials, settings: SimplifySettings, end_ns: int) -> None:
+    def __init__(
+        self, trials: Trials, settings: SimplifySettings, end_ns: int, time_share: float = 1.0
+    ) -> None:
         self._trials = trials
         self._record = trials.record
         self._settings = settings
+        self._time_share = time_share  # the part of the time in which iterations run
         self._end = end_ns
         self._now = trials.control.clock.now_ns
         self._rng = np.random.default_rng(settings.seed)
@@ -42,6 +45,7 @@ class Rounds:
         self._iteration_ns = 0.0
         self._typical_ns: dict[str, float] = {}  # of an iteration of each arm
         self._round = 0
+        self._rounds_of: Counter[str] = Counter()  # by arm
 
     def choose_blocks(self, in_flight: int) -> Measurement[None]:
         """Choose blocks that hold the loop's own rare work, its queues and what a switch leaves.
@@ -54,7 +58,7 @@ class Rounds:
         self._iteration_ns = iteration_ns = float(durations.mean())
         arms = first_arms(record, settings.aa_pairs)
         begin = self._now()
-        block = max(1, round(plan_blocks(record, arms, iteration_ns, self._end - begin).length))
+        block = max(1, round(self._planned(arms, self._end - begin).length))
         if any(stage.replaceable for stage in record.stages_in_focus()):
             pilot = yield from run_pilot(trials, settings, block, iteration_ns, begin, self._end)
             known = trials.control.stages.values()
@@ -65,7 +69,7 @@ class Rounds:
         left = PLANNED_SHARE * (self._end - begin) - (self._now() - begin)
         self._plan_again(left)
         # What is found out first leaves half of the time for how it comes about.
-        shorter = plan_blocks(record, trials.arms, iteration_ns, 0.5 * left)
+        shorter = self._planned(trials.arms, 0.5 * left)
         self._plan = BlockPlan(shorter.length, trials.arms, shorter.drain_s)
         record.block_iterations, record.drain_s = shorter.length, shorter.drain_s
 
@@ -100,10 +104,15 @@ class Rounds:
             if self._round == done:
                 break
 
+    def _planned(self, arms: dict[str, Arm], time_ns: float) -> BlockPlan:
+        """The blocks that fill so much time."""
+        time_ns *= self._time_share
+        return plan_blocks(self._record, arms, self._iteration_ns, time_ns, self._rounds_of)
+
     def _plan_again(self, time_ns: float) -> None:
         """Choose the length of blocks, and the arms that there is time for, of those left."""
         trials = self._trials
-        self._plan = plan_blocks(self._record, trials.arms, self._iteration_ns, time_ns)
+        self._plan = self._planned(trials.arms, time_ns)
         self._record.block_iterations = self._plan.length
         self._record.drain_s = self._plan.drain_s
         for name in trials.arms.keys() - self._plan.arms.keys():
@@ -138,12 +147,13 @@ class Rounds:
             if block is None:
                 continue
             record.keep(self._round, block, current_lane())
+            self._rounds_of[arm.name] += 1
             self._typical_ns.setdefault(arm.name, float(np.median(block.duration_ns)))
             if arm.name == goes_on:
                 lead_in = 1 if record.concurrent else block.drained
                 kept = lead_in + len(block.duration_ns)
-                next_snapshot = Snapshot(trials.state)
-        trials.snapshot = next_snapshot
+                next_snapshot = trials.taken()
+        trials.keep(next_snapshot)
         trials.put_back()
         record.iterations_kept += kept
         self._round += 1

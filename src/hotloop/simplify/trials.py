@@ -90,11 +90,22 @@ class Trials:
 
     def save_state(self) -> None:
         """Start the next blocks from the state as it is now."""
-        self.snapshot = Snapshot(self.state)
+        self.keep(self.taken())
+
+    def taken(self) -> Snapshot:
+        """The state as it is now."""
+        self.control.note_state("take")
+        return Snapshot(self.state)
+
+    def keep(self, snapshot: Snapshot | None) -> None:
+        """Start the next blocks from the state that was taken last."""
+        self.control.note_state("keep")
+        self.snapshot = snapshot
 
     def put_back(self) -> None:
         """Put the loop's state back to where the next block starts."""
         assert self.snapshot is not None
+        self.control.note_state("restore")
         self.snapshot.restore()
 
     def explain(self, error: BaseException) -> str | None:

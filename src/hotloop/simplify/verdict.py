@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
+from hotloop.benchmark.ranks import Ranks
 from hotloop.loop.figures import Interval, Unknown
 from hotloop.simplify.aa import AaTest
 from hotloop.simplify.ceilings import Ladder
-from hotloop.simplify.verdict_rows import Pair, StageVerdict
+from hotloop.simplify.verdict_rows import Group, Pair, Rest, StageVerdict
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,8 @@ class Verdict:
     faster: list[float]  # how many times faster, that were tried
     rows: list[StageVerdict]
     pairs: list[Pair]
+    groups: list[Group]
+    rest: Rest | None
     ladder: Ladder | Unknown
     aa: AaTest
     refused: str | None
@@ -32,3 +35,4 @@ class Verdict:
     contention: bool
     blocks: str  # how long they were, and what a switch of arms leaves behind
     price_per_hour: float | None
+    ranks: Ranks | None = None  # of a script that runs as several

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hotloop.loop.figures import Interval, Unknown
-from hotloop.simplify.arm_names import BASELINE, delay_name, free_name, pad_name, pair_name
+from hotloop.simplify.arm_names import (
+    ALL_FREE,
+    BASELINE,
+    delay_name,
+    free_name,
+    pad_name,
+    pair_name,
+)
 from hotloop.simplify.ceilings import Ladder
 from hotloop.simplify.estimate import Samples
 from hotloop.simplify.faster import gain_if_faster
@@ -57,8 +64,29 @@ class Pair:
 
 
 @dataclass(frozen=True)
+class Group:
+    """Stages that are one part of the loop, free together."""
+
+    name: str
+    stages: tuple[str, ...]
+    gain: Interval
+    p_adjusted: float
+
+
+@dataclass(frozen=True)
+class Rest:
+    """What is between the stages: its share of the time, and what is left when all are free.
+
+    The latter has in it what cannot be replaced.
+    """
+
+    share: float
+    left: Interval | Unknown
+
+
+@dataclass(frozen=True)
 class Rows:
-    """Makes the rows of a verdict: `row` for a stage, `pairs` for two at once.
+    """Makes the rows of a verdict: `row` for a stage, `pairs` for two at once, `groups` for parts.
 
     shift: the known difference of equal arms; worth: the smallest gain that counts, as a share.
     """
@@ -108,7 +136,7 @@ class Rows:
             latency_ns=latency,
             slack=_slack(record, samples, stage),
             cost=_cost(record, stage, value, interference),
-            verdict=_decide(gain, adjusted, self.worth),
+            verdict=decide(gain, adjusted, self.worth),
             not_replaced=stage.not_replaced,
         )
 
@@ -119,10 +147,34 @@ class Rows:
         for first in names:
             for second in names:
                 arm = pair_name(first, second)
-                if self.samples.has(arm, BASELINE):
-                    gain = self.samples.means([BASELINE, arm]).gain(arm, BASELINE)
-                    found.append(Pair((first, second), self._widened(gain), self.p_values[arm]))
+                # A stage may have the name of two that are within it.
+                if f"{first} + {second}" not in names and self.samples.has(arm, BASELINE):
+                    found.append(Pair((first, second), self._gain(arm), self.p_values[arm]))
         return found
+
+    def groups(self) -> list[Group]:
+        """Return the parts of the loop whose stages were free together."""
+        return [
+            Group(name, tuple(stages), self._gain(arm), self.p_values[arm])
+            for name, stages in self.record.groups.items()
+            if self.samples.has(arm := free_name(name), BASELINE)
+        ]
+
+    def rest(self) -> Rest | None:
+        """Return what is no stage; None where stages run beside others, or some are left out."""
+        if self.record.concurrent or self.record.focus or not self.record.stages:
+            return None
+        outer = [stage for stage in self.record.stages if stage.inside is None]
+        free = [stage.name for stage in outer if stage.replaceable]
+        arm = free_name(free[0]) if len(free) == 1 else ALL_FREE
+        left: Interval | Unknown = Unknown("the stages were not free together")
+        if self.samples.has(arm, BASELINE):
+            gain = self._gain(arm)
+            left = Interval(1 - gain.value, 1 - gain.high, 1 - gain.low)
+        return Rest(max(0.0, 1 - sum(stage.share for stage in outer)), left)
+
+    def _gain(self, arm: str) -> Interval:
+        return self._widened(self.samples.means([BASELINE, arm]).gain(arm, BASELINE))
 
     def _widened(self, gain: Interval) -> Interval:
         """A gain whose interval contains the known difference of equal arms."""
@@ -140,9 +192,10 @@ class Rows:
         return Unknown(_too_few_rounds(samples, stage)) if found is None else self._widened(found)
 
 
-def _decide(
+def decide(
     gain: Interval | Unknown, p_adjusted: float | None, worth: float
 ) -> Literal["fix", "leave", "unclear", "not replaced"]:
+    """What to do about a stage. worth: the smallest gain that counts, as a share."""
     if isinstance(gain, Unknown):
         return "not replaced"
     if p_adjusted is not None and p_adjusted < SIGNIFICANT and gain.value >= worth:

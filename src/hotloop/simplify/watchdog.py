@@ -16,7 +16,8 @@ class Watchdog:
 
     def __init__(self, control: SharedControl, seconds: float) -> None:
         self._timer: threading.Timer | None = None
-        if isinstance(control.clock, RealClock):
+        # Ranks that no longer did the same as this one would wait for it for ever.
+        if isinstance(control.clock, RealClock) and not control.obeyed_in_step:
             # REAL and not OFF: a script may mark its iterations by the calls of a stage.
             self._timer = threading.Timer(seconds, lambda: control.set(Arm("late", rest=REAL)))
             self._timer.daemon = True

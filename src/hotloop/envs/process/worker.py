@@ -5,12 +5,10 @@ requests (reset, call, close) and their replies, infos, observations without fix
 """
 
 import contextlib
-import ctypes
 import os
 import pickle
 import select
 import signal
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,8 +27,7 @@ from hotloop.envs.placement import CorePinning, limit_threads
 from hotloop.envs.process.channel import MESSAGE, Channel, Shape, slab_entry
 from hotloop.envs.process.wakeups import Wakeup, choose_spin
 from hotloop.envs.slab import Slab, make_slabs
-
-_PR_SET_PDEATHSIG = 1
+from hotloop.loop.lifetime import kill_with_parent
 
 
 @dataclass(frozen=True)
@@ -312,9 +309,8 @@ class Attachment:
 
 def end_with_driver(driver: int, forked_from_main: bool) -> None:
     """End this process when the driver ends, however that ends, also while a step hangs."""
-    if forked_from_main and sys.platform == "linux":
-        # The kernel does it, at the end of the thread that forked.
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if forked_from_main:
+        kill_with_parent()
     threading.Thread(target=_watch, args=(driver,), name="hotloop-watch", daemon=True).start()
     if forked_from_main and os.getppid() != driver:
         os._exit(1)  # the driver ended before the kernel was asked

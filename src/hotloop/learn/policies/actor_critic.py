@@ -36,11 +36,13 @@ class ActorCritic(Protocol):
     """A network of outputs and values.
 
     flat: all parameters. grad: their gradient, which backward adds to and the optimiser reads.
+    leaves: the parameters that gradients are of, views of `flat`; the `grad` of each, of `grad`.
     acting: the same network without gradients, on the memory of this one.
     """
 
     flat: nn.Parameter
     grad: Tensor
+    leaves: Sequence[Tensor]
     acting: ActingNetwork
 
     def __call__(self, obs: Any) -> tuple[Tensor, Tensor]:
@@ -79,6 +81,7 @@ class PerceptronPair:
             leaves.append(leaf)
         self.weights, self.biases = leaves[: len(weights)], leaves[len(weights) : -1]
         self.free = leaves[-1]
+        self.leaves: Sequence[Tensor] = leaves
         on_cpu = device.type == "cpu"
         parameters = self.flat.detach().cpu().numpy()
         acting = Perceptron(observations, sizes, free, parameters, scaling)
@@ -159,6 +162,7 @@ class ModuleActorCritic:
         self.flat, self.grad, parts = _flattened(parameters)
         for parameter, (data, slope) in zip(parameters, parts, strict=True):
             parameter.data, parameter.grad = data, slope
+        self.leaves: Sequence[Tensor] = parameters
         self.acting: ActingNetwork = ActingModule(self)
 
     def __call__(self, obs: Any) -> tuple[Tensor, Tensor]:

@@ -116,25 +116,30 @@ class Policy:
     def tensors(self, obs: Tree) -> Any:
         """Return observations as the policy takes them: a tree of tensors on its device.
 
-        obs: tree of arrays (..., *shape), as stored. For the perceptron (..., inputs), normalised
-        by the present moments; with an action mask the pair (tensors, allowed (..., logits)).
+        obs: tree of arrays (..., *shape), as stored.
         """
-        device = self.flat.device
+        return to_tensors(self.prepared(obs), self.flat.device)
+
+    def prepared(self, obs: Tree) -> Tree:
+        """Return what `tensors` brings to the device, as arrays.
+
+        For the perceptron (..., inputs), normalised by the present moments; with an action mask
+        the pair (arrays, allowed (..., logits)).
+        """
         if self._mask is None:
-            return to_tensors(self.network.acting.prepared(obs), device)
+            return self.network.acting.prepared(obs)
         rest, allowed = self._mask.split(obs)
-        return to_tensors((self.network.acting.prepared(rest), allowed), device)
+        return self.network.acting.prepared(rest), allowed
 
     def __call__(self, obs: Any) -> tuple[Tensor, Tensor]:
         """Return outputs (N, size), masked, and values (N,), differentiable.
 
         obs: what `tensors` gives, with one leading dimension.
         """
-        if self._mask is None:
-            return self.network(obs)
-        rest, allowed = obs
-        outputs, value = self.network(rest)
-        return outputs.masked_fill(~allowed, FORBIDDEN), value
+        rest, allowed = (obs, None) if self._mask is None else obs
+        # Under autocast they are bfloat16; distributions and errors need single precision.
+        outputs, value = (output.float() for output in self.network(rest))
+        return outputs if allowed is None else outputs.masked_fill(~allowed, FORBIDDEN), value
 
     # --- acting ------------------------------------------------------------------------------
 

@@ -1,0 +1,121 @@
+"""Stopping a script that shows no iterations: what it may take before its first one."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from hotloop.loop.conduct import Conductor
+from hotloop.loop.control import SharedControl
+from hotloop.loop.marks import Marks
+from hotloop.loop.script_stop import Stopper
+from hotloop.loop.stack import stack_of
+
+# So often must a stage be called before it is taken as the mark of an iteration.
+WATCH_CALLS = 4
+# How often a script without iterations is looked at.
+LOOK_S = 0.25
+
+
+@dataclass(frozen=True)
+class StartLimits:
+    """How long a script may run before its first iteration, in seconds; None: without a limit."""
+
+    total: float | None = None
+    """From its start."""
+    first_stage: float | None = None
+    """Outside of imports, until a stage is made."""
+    first_call: float | None = None
+    """Outside of imports, until a stage is called."""
+    first_iteration: float | None = None
+    """From the first call of a stage."""
+
+
+class Starting(Protocol):
+    """A script that has no iterations yet (see `hotloop.loop.script`)."""
+
+    control: SharedControl
+    marks: Marks | None
+    conductor: Conductor | None
+    main: int
+    stopper: Stopper
+    first_call_ns: int | None
+    stopped: str | None
+
+
+@contextmanager
+def stopped_without_iterations(session: Starting, start_limits: StartLimits) -> Iterator[None]:
+    """Stop a script that shows no iterations within its limits."""
+    if start_limits == StartLimits():
+        yield
+        return
+    done = threading.Event()
+    watch = threading.Thread(
+        target=_watch_for_iterations,
+        args=(session, start_limits, done),
+        name="hotloop-start-limits",
+        daemon=True,
+    )
+    watch.start()
+    try:
+        yield
+    finally:
+        done.set()
+        if watch.is_alive():  # not in a forked child, which has no such thread
+            watch.join()
+
+
+def _watch_for_iterations(
+    session: Starting, start_limits: StartLimits, done: threading.Event
+) -> None:
+    """Stop the script as soon as `_reason_to_stop` has a reason; runs on a thread of its own."""
+    made_before = dict(session.control.stages)
+    begin = last = time.monotonic()
+    running = 0.0
+    while not done.wait(LOOK_S) and session.conductor is None:
+        now = time.monotonic()
+        running += 0.0 if _is_importing(session.main) else now - last
+        last = now
+        stages = list(session.control.stages.items())
+        made = any(made_before.get(name) is not known for name, known in stages)
+        reason = _reason_to_stop(session, start_limits, made, now - begin, running)
+        if reason is not None:
+            session.stopped = reason
+            session.stopper.ask()
+            return
+
+
+def _reason_to_stop(
+    session: Starting, start_limits: StartLimits, made: bool, passed_s: float, running_s: float
+) -> str | None:
+    """Return why to stop a script now, or None; running_s: the time outside of imports."""
+    if session.first_call_ns is not None:
+        watched_s = (session.control.clock.now_ns() - session.first_call_ns) * 1e-9
+        if watched_s >= (start_limits.first_iteration or float("inf")):
+            if session.marks is not None:
+                return f"{watched_s:.0f} s after its first call, {session.marks.why_not()}"
+            return (
+                f"{watched_s:.0f} s after the first call of a stage, no stage had been called "
+                f"{WATCH_CALLS} times on the script's own thread"
+            )
+    elif made and running_s >= (start_limits.first_call or float("inf")):
+        what = "its stages" if session.marks is None else "the functions that hotloop knows"
+        return f"after {running_s:.0f} s of running, none of {what} had been called"
+    elif not made and running_s >= (start_limits.first_stage or float("inf")):
+        if session.marks is not None:
+            return f"after {running_s:.0f} s of running, it had imported no library that is known"
+        return (
+            f"after {running_s:.0f} s of running, no stage had been made and no iterations "
+            "had been marked"
+        )
+    if passed_s >= (start_limits.total or float("inf")):
+        return f"no iterations were marked in {passed_s:.0f} s"
+    return None
+
+
+def _is_importing(thread: int) -> bool:
+    return any(
+        frame.f_code.co_filename.startswith("<frozen importlib") for frame in stack_of(thread)
+    )

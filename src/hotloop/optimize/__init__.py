@@ -1,0 +1,1 @@
+"""Which lever helps, measured: changes tried on a loop, and advice on a user's own code."""

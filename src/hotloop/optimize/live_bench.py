@@ -1,0 +1,120 @@
+"""Choices of a loop of this process: its levers are set between two of its iterations."""
+
+from dataclasses import dataclass
+
+from hotloop.loop.arm import OFF, Arm
+from hotloop.loop.conduct import Block, Measurement, Request, drive
+from hotloop.loop.control import SharedControl
+from hotloop.loop.lever import same_option
+from hotloop.loop.loop import Loop
+from hotloop.loop.state import Snapshot
+from hotloop.optimize.memory_guard import limited_memory
+from hotloop.optimize.same_result import CHECK_ITERATIONS, Print, difference, prints_of, unlike
+from hotloop.optimize.search import TrialError
+from hotloop.optimize.space import Choice, Space
+
+TURN_S = 0.05
+
+
+@dataclass
+class LiveBench:
+    """Runs choices in turns on one loop, whose every lever has an `apply`.
+
+    What needs more memory than there is fails alone: this process may allocate only what is free.
+    """
+
+    loop: Loop
+    space: Space
+    control: SharedControl
+    places: int = 8
+    warm_rounds: int = 3
+    final_rounds: int = 6
+
+    def __post_init__(self) -> None:
+        self._set_to = self.space.start
+        self._before = Snapshot(self.loop.state) if self.loop.state else None
+        self._prints: list[Print] | None = None
+        self.unchecked = "" if self._before else "the loop declares no state to start again from"
+
+    def open(self, choice: Choice, *, checked: bool = False) -> "LiveEntrant":
+        """Set the loop, let it run, and check what it computes. Raises: TrialError."""
+        entrant = LiveEntrant(self, choice)
+        entrant.turn()
+        kept = self.space.keeps_result(choice)
+        if not checked or self._before is None or kept is False:
+            return entrant
+        if self._prints is None:
+            self._prints = self._computed(self.space.start)
+            self.unchecked = unlike(self._prints, self._computed(self.space.start))
+        if not self.unchecked and self.space.changes(choice):
+            found = difference(self._prints, self._computed(choice), kept)
+            if found is not None:
+                raise TrialError(f"it changes what the loop computes: {found}")
+        return entrant
+
+    def next_round(self) -> None:
+        """Turns share nothing here."""
+
+    def measure(self, choice: Choice) -> float:
+        """Units a second over a turn of a choice. Raises: TrialError."""
+        block = self._run(choice, Request(Arm("steady", rest=OFF), seconds=TURN_S, drain=1))
+        return sum(block.units) / (sum(block.duration_ns) * 1e-9)
+
+    def set_to(self, choice: Choice) -> None:
+        """Set the loop to a choice, and leave it so."""
+        self._apply(choice)
+
+    def _run(self, choice: Choice, request: Request) -> Block:
+        def once() -> Measurement[Block]:
+            return (yield request)
+
+        try:
+            with limited_memory():
+                self._apply(choice)
+                return drive(self.loop, once(), self.control)
+        except MemoryError as error:
+            raise TrialError(f"it needs more memory than there is ({error})") from None
+        except Exception as error:
+            raise TrialError(f"it raised {type(error).__name__}: {error}") from None
+
+    def _apply(self, choice: Choice, *, may_be: Choice | None = None) -> None:
+        """Set the levers that differ from what the loop is set to, or from what it may be set to.
+
+        may_be: a choice in force when the state was saved that was put back; a lever may have its
+        option in the state, or elsewhere.
+        """
+        sets = [self.space.options(each) for each in (self._set_to, may_be or self._set_to)]
+        after = self.space.options(choice)
+        self._set_to = choice
+        for name, lever in self.space.levers.items():
+            if not all(same_option(before[name], after[name]) for before in sets):
+                assert lever.apply is not None
+                lever.apply(after[name])
+
+    def _computed(self, choice: Choice) -> list[Print]:
+        """What the loop computes from where it was before the search."""
+        assert self._before is not None
+        now, set_to = Snapshot(self.loop.state), self._set_to
+        self._before.restore()
+        try:
+            self._apply(choice, may_be=self.space.start)
+            self._run(choice, Request(Arm("steady", rest=OFF), iterations=CHECK_ITERATIONS))
+            return prints_of(self.loop)
+        finally:
+            now.restore()
+            self._apply(choice, may_be=set_to)
+
+
+@dataclass(frozen=True)
+class LiveEntrant:
+    """A choice that can run."""
+
+    bench: LiveBench
+    choice: Choice
+
+    def turn(self) -> float:
+        """Units a second over a turn. Raises: TrialError."""
+        return self.bench.measure(self.choice)
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,73 @@
+"""Watching every operation of torch that a loop runs, forward and backward, below autograd."""
+
+import os
+import sys
+import time
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from hotloop.loop.values import torch_if_loaded
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One call of an operation. name: such as "aten._to_copy". frame: of the caller in Python."""
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    result: Any
+    frame: types.FrameType
+
+
+PATIENCE = 4.0
+Listener = Callable[[Operation], None]
+
+
+class Operations:
+    """The shared instrument: gives each operation to its listeners while `watching`."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Listener] = []
+
+    @contextmanager
+    def watching(self, seconds: float) -> Iterator[None]:
+        """Watch the operations of this thread, and of the backward passes it starts.
+
+        seconds: how long that is planned for; after `PATIENCE` times as long operations only pass
+        through, in the middle of an iteration too.
+        """
+        if torch_if_loaded() is None or not self.listeners:
+            yield
+            return
+        mode = _mode(self.listeners, time.perf_counter() + PATIENCE * seconds)
+        mode.__enter__()
+        try:
+            yield
+        finally:
+            mode.__exit__(None, None, None)
+
+
+def _mode(listeners: list[Listener], deadline: float) -> Any:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    process = os.getpid()
+
+    class WatchingMode(TorchDispatchMode):
+        def __torch_dispatch__(  # type: ignore[no-untyped-def]  # torch's own has none
+            self, func, types, args=(), kwargs=None
+        ):
+            kwargs = kwargs or {}
+            result = func(*args, **kwargs)
+            # A forked child inherits the mode, and can never take it off.
+            if time.perf_counter() < deadline and os.getpid() == process:
+                name = f"{func.namespace}.{func._opname}"
+                operation = Operation(name, args, kwargs, result, sys._getframe(1))
+                for listener in listeners:
+                    listener(operation)
+            return result
+
+    return WatchingMode()  # type: ignore[no-untyped-call]  # as its parent

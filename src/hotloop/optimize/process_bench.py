@@ -1,0 +1,316 @@
+"""Choices that run in processes of their own, one at a time: what crashes one leaves the others."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from hotloop.errors import SideError
+from hotloop.loop.lever import Lever, Option, Options, same_option
+from hotloop.optimize.libraries import LIVE, SETTING
+from hotloop.optimize.memory_guard import MemoryGuard
+from hotloop.optimize.same_result import CHECK_ITERATIONS, Print, difference, unlike
+from hotloop.optimize.search import TrialError
+from hotloop.optimize.space import Choice, Space
+from hotloop.repeat.estimate import own_ns
+from hotloop.repeat.side_process import EndedEarly, SideProcess
+from hotloop.repeat.sides import Side
+
+TURN_S = 0.25
+WARM_UP_S = 1.5  # at most, where an iteration is not longer
+CHECK_S = 2.0  # for so long results are compared, and for one iteration at least
+
+
+class Trial:
+    """A process that runs the target with some options.
+
+    check: after how many iterations its result is read; None: after as many as fit in `CHECK_S`,
+    0: it is not read. unit: what it counts. checked: after how many it was read; prints: what it
+    was.
+    Raises: TrialError.
+    """
+
+    def __init__(self, side: Side, seed: int, *, check: int | None = 0) -> None:
+        self.unit = "iterations"
+        self.prints: list[Print] = []
+        self._process = SideProcess(side, seed)
+        self._guard = MemoryGuard(self._process.process.pid)
+        self._ended = False
+        try:
+            began = self._asked(self._process.begin)
+            self.unit = began["unit"]
+            self.checked = 0
+            if check != 0:
+                order = {"compute": check or CHECK_ITERATIONS}
+                found = self.ask(order if check else {**order, "seconds": CHECK_S})
+                self.prints, self.checked = found["prints"], found["iterations"]
+            iteration_s = self.ask({"warm_up_s": WARM_UP_S})["ns"] * 1e-9
+            # What a process did before it was stopped is out of its caches; only short ones see it.
+            self._drain = int(iteration_s < TURN_S / 10)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process can still do something."""
+        return self._process.process.poll() is None and not self._ended
+
+    def turn(self) -> float:
+        """Units a second over a turn. Raises: TrialError."""
+        block = self.ask({"seconds": TURN_S, "drain": self._drain})
+        own = float(own_ns({name: np.array(value) for name, value in block.items()}))
+        return float(block["units"] / (own * 1e-9))
+
+    def ask(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        """Let it do something, and stop it. Raises: TrialError."""
+
+        def act() -> dict[str, Any]:
+            self._process.order(dict(order))
+            return self._process.answer()
+
+        return self._asked(act)
+
+    def close(self) -> None:
+        """End it."""
+        self._guard.close()
+        self._process.end()
+        self._process.close()
+
+    def _asked(self, act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        try:
+            return act()
+        except EndedEarly as early:
+            self._ended = True
+            why = "" if early.why is None else f": {early.why}"
+            raise TrialError(f"it ended before it was measured{why}") from None
+        except SideError as error:
+            self._ended = True
+            if self._guard.ended:
+                held = self._guard.peak_bytes / 1e9
+                raise TrialError(
+                    f"it held {held:.1f} GB and little was left, so it was ended"
+                ) from None
+            raise TrialError(str(error)) from None
+
+
+class Host:
+    """A process that several choices run in, in turns; it is started again where one has ended it.
+
+    start: starts it. made: the options that its levers have then. users: how many choices run in
+    it.
+    """
+
+    def __init__(
+        self, start: Callable[[], Trial], made: Mapping[str, Option] | None = None
+    ) -> None:
+        self.users = 0
+        self.made = dict(made or {})
+        self._start = start
+        self._trial: Trial | None = None
+        self._set_to: dict[str, Option] = {}
+
+    def holds(self, options: Mapping[str, Option]) -> None:
+        """Note what its levers are set to whenever it starts, and are now."""
+        self.made, self._set_to = dict(options), dict(options)
+
+    def running(self) -> Trial:
+        """Its process. Raises: TrialError if it does not start."""
+        if self._trial is None:
+            self._trial = self._start()
+            self._set_to = dict(self.made)
+        return self._trial
+
+    def turn(self, options: Mapping[str, Option]) -> float:
+        """Units a second over a turn with these options. Raises: TrialError."""
+        trial = self.running()
+        try:
+            before = self._set_to
+            changed = {
+                name: option
+                for name, option in options.items()
+                if name not in before or not same_option(before[name], option)
+            }
+            if changed:
+                self._set_to = {}  # some of them may be set where one cannot be
+                problem = trial.ask({"set": changed})["problem"]
+                if problem is not None:
+                    raise TrialError(problem)
+                self._set_to = {**before, **options}
+            return trial.turn()
+        except TrialError:
+            if not trial.alive:
+                self.close()
+            raise
+
+    def close(self) -> None:
+        """End the process."""
+        if self._trial is not None:
+            trial, self._trial = self._trial, None
+            trial.close()
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A choice that can run: a process, the options that are set in it, and what ends it."""
+
+    host: Host
+    options: Mapping[str, Option]
+    leave: Callable[[], None]
+
+    def turn(self) -> float:
+        """Units a second over a turn. Raises: TrialError."""
+        return self.host.turn(self.options)
+
+    def close(self) -> None:
+        """Let the process end if nobody else uses it."""
+        self.leave()
+
+
+class ProcessBench:
+    """Runs choices in turns, each in a process of its own, which rests while it is not its turn.
+
+    side: the target with the settings that it has before the search. levers: all that it has;
+    `allow` says which of them may be tried. unchecked: why it cannot be checked whether a change
+    keeps what the loop computes.
+    Raises: TrialError if the target does not run as it is.
+    """
+
+    places = 2
+    warm_rounds, final_rounds = 3, 6
+
+    def __init__(self, side: Side, seed: int) -> None:
+        self.unchecked = ""
+        self._side, self._seed = side, seed
+        self._acting: dict[str, frozenset[str]] = {}
+        self._where: dict[str, str] = {}  # each lever acts
+        self._hosts: dict[str, Host] = {}
+        self._scout = Host(lambda: Trial(side, seed, check=None))
+        first = self._scout.running()
+        self._prints, self._checked_after = first.prints, first.checked
+        self.unit = first.unit
+        self.levers = [self._lever(each) for each in first.ask({"levers": True})["levers"]]
+        self.space = Space(())
+
+    def allow(self, levers: Sequence[Lever]) -> None:
+        """Let some of its levers be tried."""
+        self.space = Space(levers)
+        made, live = self.parts(self.space.start)
+        self._scout.holds(live)
+        self._scout.users += 1  # as long as the search lasts: it also says which levers act
+        self._hosts[json.dumps(made)] = self._scout
+
+    def open(self, choice: Choice, *, checked: bool = False) -> "Entrant":
+        """Let a choice run: in a process of its own where it is made with other settings.
+
+        checked: start one in any case, and compare what it computes in its first iterations.
+        Raises: TrialError.
+        """
+        if checked and self.space.changes(choice):
+            host = Host(lambda: self._checked(choice))
+            host.running()
+            return Entrant(host, {}, host.close)
+        made, live = self.parts(choice)
+        key = json.dumps(made)
+        if key not in self._hosts:
+            side = self.side_of(self.space.choice(made))
+            _, at_start = self.parts(self.space.start)
+            self._hosts[key] = Host(lambda: Trial(side, self._seed), at_start)
+        host = self._hosts[key]
+        host.users += 1
+        entrant = Entrant(host, live, lambda: self._left(key))
+        try:
+            host.running()
+        except BaseException:
+            entrant.close()
+            raise
+        return entrant
+
+    def parts(self, choice: Choice) -> tuple[dict[str, Option], dict[str, Option]]:
+        """The options that a process is made with, and those that are set while it runs."""
+        options = self.space.options(choice)
+        acting = dict(choice)
+        made = {n: o for n, o in options.items() if self._where[n] != LIVE and n in acting}
+        return made, {n: o for n, o in options.items() if self._where[n] == LIVE}
+
+    def _left(self, key: str) -> None:
+        """End a process that nobody uses any more."""
+        host = self._hosts[key]
+        host.users -= 1
+        if not host.users:
+            self._hosts.pop(key).close()
+
+    def _checked(self, choice: Choice) -> Trial:
+        """A process of a choice that is known to keep what the loop computes."""
+        kept = self.space.keeps_result(choice)
+        check = kept is not False and not self.unchecked
+        trial = Trial(self.side_of(choice), self._seed, check=self._checked_after if check else 0)
+        if check:
+            try:
+                self._check(trial, kept)
+            except BaseException:
+                trial.close()
+                raise
+        return trial
+
+    def next_round(self) -> None:
+        """Turns share nothing here."""
+
+    def close(self) -> None:
+        """End all processes."""
+        for host in self._hosts.values():
+            host.close()
+        self._hosts.clear()
+        self._scout.close()
+
+    def side_of(self, choice: Choice) -> Side:
+        """The side of a choice: without the settings of levers that do not act."""
+        changes, acting = self.space.changes(choice), dict(choice)
+        settings = {
+            name: value
+            for name, value in self._side.settings.items()
+            if self._where.get(name) != SETTING or name in acting
+        }
+        settings |= {n: str(o) for n, o in changes.items() if self._where[n] == SETTING}
+        levers = {n: o for n, o in changes.items() if self._where[n] != SETTING}
+        return replace(self._side, settings=settings, levers={**self._side.levers, **levers})
+
+    def _check(self, trial: Trial, kept: bool | float) -> None:
+        """Refuse a trial that computes something else, if equal runs compute the same at all."""
+        found = difference(self._prints, trial.prints, kept)
+        if found is None and self._prints:
+            return
+        again = Trial(self._side, self._seed, check=self._checked_after)
+        again.close()
+        self.unchecked = unlike(self._prints, again.prints)
+        if not self.unchecked:
+            raise TrialError(f"it changes what the loop computes: {found}")
+
+    def _lever(self, described: Mapping[str, Any]) -> Lever:
+        """A lever as its process has described it; what it does happens there."""
+        name = described["name"]
+        self._where[name] = described["where"]
+        plain = ("now", "about", "area", "risk", "missing", "keeps_result")
+        known = {key: described[key] for key in plain}
+        return Lever(
+            name,
+            tuple(described["options"]),
+            **known,
+            stages=tuple(described["stages"]),
+            applies=lambda options: name in self._names_acting(options),
+            apply=None if described["where"] == SETTING else _elsewhere,
+        )
+
+    def _names_acting(self, options: Options) -> frozenset[str]:
+        """The levers that act with these options, as the process of the start says."""
+        key = json.dumps(dict(options))
+        if key not in self._acting:
+            said = self._scout.running().ask({"acting": dict(options)})
+            self._acting[key] = frozenset(said["acting"])
+        return self._acting[key]
+
+
+def _elsewhere(_option: Option) -> None:
+    raise AssertionError("this lever is set in the process of its loop")

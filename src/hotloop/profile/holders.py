@@ -1,0 +1,105 @@
+"""What holds the objects that are not freed: containers that are longer at the end."""
+
+import gc
+import types
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Self
+
+MOST = 8
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A container that has grown. name: where it is found; kind: its type."""
+
+    name: str
+    kind: str
+    items: int
+    items_per_iteration: float
+
+
+class Holders:
+    """Compares the lengths of all containers before and after; a context for the time between."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, int] = {}
+        self._grown: list[tuple[Any, int]] = []
+
+    def __enter__(self) -> Self:
+        self._before = {id(each): len(each) for each in _containers()}
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        before = self._before
+        self._grown = [
+            (each, len(each) - before[id(each)])
+            for each in _containers()
+            if len(each) > before.get(id(each), len(each)) and each is not before
+        ]
+
+    def growing(self, iterations: int) -> list[Holder]:
+        """The containers that have at least one item more for every second iteration."""
+        found = [(each, more) for each, more in self._grown if more >= max(iterations / 2, 2)]
+        self._grown = []
+        found.sort(key=lambda pair: -pair[1])
+        return [
+            Holder(_name_of(each), type(each).__name__, len(each), more / iterations)
+            for each, more in found[:MOST]
+            if not _is_ours(each)
+        ]
+
+
+def _containers() -> list[Any]:
+    kinds = (list, dict, set, deque)
+    return [each for each in gc.get_objects() if type(each) in kinds]
+
+
+def _is_ours(container: Any) -> bool:
+    """Whether only hotloop's own objects hold it: what a measurement notes grows with it."""
+    owners = [each for each in gc.get_referrers(container) if not isinstance(each, types.FrameType)]
+    return any(
+        getattr(type(each), "__module__", "").startswith(("hotloop.loop", "hotloop.profile"))
+        for each in owners
+    )
+
+
+def _name_of(container: Any) -> str:
+    """Where a container is found: a variable of a module, an attribute, a local variable."""
+    names: list[str] = []
+    later: list[str | None] = []  # less telling
+    for referrer in gc.get_referrers(container):
+        if isinstance(referrer, dict):
+            key = next((k for k, v in referrer.items() if v is container), None)
+            module = referrer.get("__name__")
+            if isinstance(key, str) and isinstance(module, str):
+                names.append(f"{module}.{key}")
+            elif key is not None:
+                names.append(f"{_owner_of(referrer)}[{key!r}]")
+        elif isinstance(referrer, types.CellType):
+            later.append(_closure_name(referrer))
+        elif not isinstance(referrer, types.FrameType | list | tuple):
+            held = getattr(referrer, "__dict__", {})
+            key = next((k for k, v in held.items() if v is container), None)
+            if key is not None:
+                names.append(f"{type(referrer).__qualname__}.{key}")
+    return next(iter([*names, *filter(None, later)]), "a local variable")
+
+
+def _owner_of(held: dict[Any, Any]) -> str:
+    """The object whose attributes a mapping holds, else what kind of mapping it is."""
+    for referrer in gc.get_referrers(held):
+        if getattr(referrer, "__dict__", None) is held:
+            return type(referrer).__qualname__
+    return "a dict"
+
+
+def _closure_name(cell: types.CellType) -> str | None:
+    for referrer in gc.get_referrers(cell):
+        for function in gc.get_referrers(referrer) if isinstance(referrer, tuple) else ():
+            if isinstance(function, types.FunctionType) and function.__module__ != __name__:
+                names = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
+                name = next((name for name, each in names if each is cell), None)
+                if name is not None:
+                    return f"{name} in {function.__qualname__}"
+    return None

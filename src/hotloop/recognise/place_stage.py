@@ -1,0 +1,171 @@
+"""A stage at a place where libraries meet: what one recognised call does under the current arm."""
+
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+from hotloop.loop.arm import SUBSTITUTES, Kind, kind_of
+from hotloop.loop.control import SharedControl
+from hotloop.loop.event import MAX_STAGES, current_lane
+from hotloop.loop.probe import Probe
+from hotloop.loop.stage_types import Effect, StageKind
+from hotloop.recognise.keyed_tape import KeyedTape
+
+_DELAY, _RECORD, _FREE, _NAMED = map(int, (Kind.DELAY, Kind.RECORD, Kind.FREE, Kind.NAMED))
+_SUBSTITUTES = frozenset(int(kind) for kind in SUBSTITUTES)
+
+
+class Inside(threading.local):
+    """Whether this thread is within a recognised call: what that calls is a part of it."""
+
+    now = False
+    own = 0  # functions of the user's that are stages, and are under way, one within the other
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return Inside, ()
+
+
+class Elsewhere:
+    """What a process unpickles in place of a stage or of all: nothing is measured there.
+
+    A class of the script's own is sent to another process with what was put around its methods.
+    """
+
+    modes = bytes(MAX_STAGES)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """How a call is recorded, and what stands for it.
+
+    frozen: what is recorded of an output, and thawed: the output that a replay makes of it, with
+    the call's own arguments. None: the output itself. instead: is called in place of the function,
+    with its arguments, where nothing need be recorded.
+    """
+
+    frozen: Callable[[Any, tuple[Any, ...]], Any] | None = None
+    thawed: Callable[[Any, tuple[Any, ...]], Any] | None = None
+    instead: Callable[..., Any] | None = None
+
+
+PLAIN = Replay()
+
+
+class PlaceStage(Probe):
+    """One stage of a script that nobody prepared.
+
+    Its calls are made by functions that were put in the place of a library's own. What stands for
+    them is known from the place, so that nothing is checked by calling it twice.
+
+    within: a stage that each call is also one of, such as all work on gradients.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        effect: Effect,
+        kind: StageKind = "cpu",
+        control: SharedControl,
+        within: "PlaceStage | None" = None,
+    ) -> None:
+        super().__init__(name, effect=effect, kind=kind, control=control)
+        self.tape = self._by_kind = KeyedTape()
+        self.effect_is_known = True
+        self.within = within
+        self.is_whole = False  # whether its calls are all calls of other stages too
+        if within is not None:
+            within.is_whole = True
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return Elsewhere, ()
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        key: Hashable,
+        replay: Replay = PLAIN,
+    ) -> Any:
+        """Do one call of the kind `key` under the current arm."""
+        if self.control.watcher is not None:
+            self.control.watcher(self)  # may set another arm
+        if self.within is None:
+            return self._do(function, args, kwargs, key, replay)
+
+        def part(*args: Any, **kwargs: Any) -> Any:
+            return self._do(function, args, kwargs, key, replay)
+
+        return self.within._do(part, args, kwargs, key, replay)
+
+    def _do(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        key: Hashable,
+        replay: Replay,
+    ) -> Any:
+        control = self.control
+        word = control.words[self.index]
+        kind = kind_of(word)
+        start = self._now()
+        if kind in _SUBSTITUTES:
+            output = self._stand_in(function, args, kwargs, key, replay)
+            if kind != _FREE:
+                self._spend(word, start)
+        elif kind == _RECORD:
+            output = self._keep(function, args, kwargs, key, replay)
+        elif kind == _NAMED:
+            output = self.named(function, args, kwargs)
+        else:
+            output = function(*args, **kwargs)
+            if kind == _DELAY:
+                self._note_delay(control.clock.wait_ns(self._delay_ns(word)))
+        self._write_log(start, current_lane())
+        return output
+
+    def _stand_in(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        key: Hashable,
+        replay: Replay,
+    ) -> Any:
+        entry = self._by_kind.next_of(key)
+        if entry is None:
+            return function(*args, **kwargs)
+        if replay.instead is not None:
+            return replay.instead(*args, **kwargs)
+        return entry[0] if replay.thawed is None else replay.thawed(entry[0], args)
+
+    def _keep(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        key: Hashable,
+        replay: Replay,
+    ) -> Any:
+        clock = self.control.clock
+        process, cpu, start = clock.process_cpu_ns(), clock.thread_cpu_ns(), self._now()
+        output = function(*args, **kwargs)
+        duration = self._now() - start
+        cpu, process = clock.thread_cpu_ns() - cpu, clock.process_cpu_ns() - process
+        kept: Any = None
+        if replay.instead is None:
+            kept = output if replay.frozen is None else replay.frozen(output, args)
+        self.tape.record(
+            key,
+            (args, kwargs),
+            kept,
+            (),
+            duration,
+            cpu,
+            process_cpu_ns=process,
+            most_bytes=self.control.tape_bytes[0],
+        )
+        return output

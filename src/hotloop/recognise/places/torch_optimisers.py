@@ -1,0 +1,48 @@
+"""`Optimizer.step` of every optimiser."""
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from hotloop.recognise.places import OPTIMISER_STEP, UPDATE
+from hotloop.recognise.recognition import Recognition
+
+
+def install(recognition: Recognition, optimizer: ModuleType) -> None:
+    """Make the steps of optimisers a stage; optimizer: `torch.optim.optimizer`."""
+    step = recognition.stage(OPTIMISER_STEP, effect="stateful", part_of=UPDATE)
+    inside = recognition.inside
+    without_closure = recognition.method(step)
+
+    def make(function: Callable[..., Any]) -> Callable[..., Any]:
+        plain = without_closure(function)
+
+        def staged(self: Any, closure: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if closure is None:
+                return plain(self, *args, **kwargs)
+            if not recognition.modes[step.index] or inside.now:
+                return function(self, closure, *args, **kwargs)
+            # A closure does the forward and the backward pass: they are stages of their own. It is
+            # called first, so that the step is what follows; an optimiser that calls it again
+            # (LBFGS) has that in its step.
+            first = [closure()]
+
+            def known() -> Any:
+                return first.pop() if first else closure()
+
+            return plain(self, known, *args, **kwargs)
+
+        return staged
+
+    recognition.patches.family(optimizer.Optimizer, "step", make)
+
+    def make_init(init: Callable[..., None]) -> Callable[..., None]:
+        def noted(self: Any, *args: Any, **kwargs: Any) -> None:
+            init(self, *args, **kwargs)
+            recognition.note(OPTIMISER_STEP, self)
+
+        return noted
+
+    # Seen before its first step: what is made will be used, and the loop is more than what it does
+    # until then.
+    recognition.patches.function(optimizer.Optimizer, "__init__", make_init)

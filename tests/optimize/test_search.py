@@ -1,0 +1,116 @@
+"""Searches over choices with planted speeds, on a clock of their own."""
+
+import math
+
+import pytest
+
+from hotloop.optimize.search import Search, TrialError
+from optimize.planted import BATCH, LOOPS, WORKERS, Planted
+
+
+def searched(name: str, seed: int, noise: float = 0.02, budget_s: float = 20.0) -> tuple:
+    levers, speed = LOOPS[name]
+    bench = Planted(levers, speed, noise=noise, drift=0.2, seed=seed)
+    search = Search(bench.space, bench, budget_s, bench.clock, seed=seed)
+    search.run()
+    assert bench.opened == 0, "everything that was opened is closed"
+    return bench, search
+
+
+def speed_of(bench: Planted, choice) -> float:
+    return bench.speed(bench.space.options(choice))
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_the_best_choice_is_found(name):
+    bench, search = searched(name, seed=1, noise=0.0)
+    assert speed_of(bench, search.best) >= 0.98 * bench.best()
+    assert search.gain is not None
+    assert search.gain.value == pytest.approx(
+        speed_of(bench, search.best) / speed_of(bench, bench.space.start)
+    )
+
+
+@pytest.mark.slow
+def test_planted_optima_are_found_in_nine_of_ten_runs_and_nothing_slower_is_ever_taken():
+    found = worse = 0
+    for name in LOOPS:
+        for seed in range(12):
+            bench, search = searched(name, seed, budget_s=40.0)
+            speed, start = speed_of(bench, search.best), speed_of(bench, bench.space.start)
+            found += speed >= 0.98 * bench.best()
+            worse += speed < start
+    assert worse == 0
+    assert found >= 54
+
+
+def test_where_nothing_gains_the_start_is_kept():
+    bench, search = searched("nothing gains", seed=3, noise=0.05)
+    assert search.best == bench.space.start
+    assert search.gain is not None
+    assert search.gain.value == 1
+
+
+def test_a_gain_below_what_is_worth_it_changes_nothing():
+    bench = Planted([WORKERS], lambda options: 1000 + int(options["workers"]))
+    search = Search(bench.space, bench, 10, bench.clock, worth=0.02)
+    search.run()
+    assert search.best == bench.space.start
+    assert search.over == "every choice was tried"
+
+
+def test_what_needs_too_much_memory_is_noted_and_the_search_goes_on():
+    bench, search = searched("a cliff in memory", seed=2)
+    refused = [trial for trial in search.trials if trial.problem]
+    assert refused
+    assert all("memory" in str(trial.problem) for trial in refused)
+    assert all(math.isnan(trial.ratio) for trial in refused)
+    assert speed_of(bench, search.best) == bench.best()
+
+
+class Breaks(Planted):
+    """Choices of more than two workers fail in their third turn."""
+
+    def open(self, choice, *, checked=False):
+        entrant = super().open(choice, checked=checked)
+        turns, run = [], entrant.turn
+
+        def turn() -> float:
+            turns.append(1)
+            if int(dict(choice)["workers"]) > 2 and len(turns) > 2:
+                raise TrialError("it crashed")
+            return run()
+
+        entrant.turn = turn  # type: ignore[method-assign]
+        return entrant
+
+
+def test_what_crashes_later_drops_out_alone():
+    bench = Breaks([WORKERS], lambda options: 100.0 * int(options["workers"]), noise=0.3)
+    search = Search(bench.space, bench, 40, bench.clock)
+    search.run()
+    assert dict(search.best)["workers"] == 2
+    assert {trial.problem for trial in search.trials} >= {"it crashed"}
+    assert bench.opened == 0
+
+
+def test_an_interrupt_keeps_what_was_found_and_closes_everything():
+    bench = Planted([WORKERS, BATCH], lambda options: float(int(options["batch"])))
+    search = Search(bench.space, bench, 100, bench.clock)
+
+    def interrupted(what: str) -> None:
+        if what == "the best against the start":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search.run(interrupted)
+    assert bench.opened == 0
+    assert search.trials
+    assert dict(search.best)["batch"] == 256
+    assert search.gain is None, "it has not been measured against the start"
+
+
+def test_a_start_that_does_not_run_is_an_error():
+    bench = Planted([WORKERS], lambda _options: math.nan)
+    with pytest.raises(TrialError, match="memory"):
+        Search(bench.space, bench, 10, bench.clock).run()

@@ -1,0 +1,128 @@
+"""What a profile of memory says of planted leaks, storms of small objects, and turnover."""
+
+import sys
+from collections import deque
+from pathlib import Path
+
+import pytest
+
+import hotloop
+from hotloop.profile.gpu_memory import lines_of
+from hotloop.profile.holders import Holders
+from hotloop.profile.memory import MemoryProfile
+from hotloop.profile.places import Site, site_of
+from support import profiled_loops as planted
+
+
+@pytest.fixture(scope="module")
+def leaking() -> MemoryProfile:
+    planted.kept.clear()
+    result = hotloop.run_profile(planted.leaking_loop(), memory=True, seconds=3.0)
+    planted.kept.clear()
+    found: MemoryProfile = result.profiles["memory"]
+    return found
+
+
+def test_a_leak_is_named_with_its_stage_line_size_and_holder(leaking: MemoryProfile) -> None:
+    assert leaking.growth_bytes is not None
+    assert leaking.growth_bytes.value == pytest.approx(planted.MEBIBYTE, rel=0.1)
+    assert leaking.growth_bytes.low > 0
+    [line] = leaking.growing
+    assert (line.stage, line.function) == ("leak", "leak")
+    assert (Path(line.file).name, line.line) == ("profiled_loops.py", planted.line_of("the leak"))
+    assert line.growth_bytes.value == pytest.approx(planted.MEBIBYTE, rel=0.1)
+    holder = next(each for each in leaking.holders if each.name.endswith("profiled_loops.kept"))
+    assert holder.kind == "list"
+    assert holder.items_per_iteration == pytest.approx(1.0, rel=0.1)
+
+
+def test_a_storm_of_small_objects_is_counted(leaking: MemoryProfile) -> None:
+    line = next(
+        each
+        for each in leaking.allocating
+        if each.stage == "storm" and each.line == planted.line_of("the storm")
+    )
+    size = sys.getsizeof(bytearray(planted.OBJECT_BYTES))  # the object and its contents
+    assert line.bytes_per_iteration == pytest.approx(planted.OBJECTS * size, rel=0.1)
+    assert line.allocations_per_iteration == pytest.approx(2 * planted.OBJECTS, rel=0.1)
+
+
+def test_what_is_replaced_is_held_and_does_not_grow(leaking: MemoryProfile) -> None:
+    stages = {each.stage: each for each in leaking.stages}
+    # The old one is there until the new one has its name.
+    assert 4 <= stages["turnover"].at_peak_bytes / planted.MEBIBYTE <= 8.1
+    assert stages["turnover"].bytes_per_iteration == pytest.approx(4 * planted.MEBIBYTE, rel=0.1)
+    assert leaking.peak_bytes >= stages["leak"].at_peak_bytes > 0
+
+
+def test_a_steady_loop_does_not_grow() -> None:
+    result = hotloop.run_profile(planted.steady_loop(), memory=True, seconds=2.0)
+    found = result.profiles["memory"]
+    assert found.growth_bytes is not None
+    assert found.growth_bytes.low <= 0
+    assert found.growing == []
+    assert "no leak is seen" in repr(result)
+
+
+def test_too_few_iterations_say_so() -> None:
+    found = hotloop.run_profile(planted.steady_loop(), memory=True, seconds=0.001)
+    assert found.profiles["memory"].growth_bytes is None
+    assert "give a larger --seconds" in repr(found)
+
+
+def test_a_missing_tool_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "memray", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    result = hotloop.run_profile(planted.steady_loop(), memory=True, seconds=0.2)
+    assert "pip install 'hotloop[profile]'" in result.found.missing["memory"]
+
+
+# --- places and holders --------------------------------------------------------------------------
+
+
+def test_a_place_is_the_users_line_in_the_innermost_stage() -> None:
+    stage = ("stage: act", "named_call.py", 3)
+    stack = [("inner", "/x/site-packages/lib/a.py", 5), ("mine", "/home/me/train.py", 7), stage]
+    assert site_of([*stack, ("above", "/home/me/train.py", 9)]) == Site(
+        "act", "mine", "/home/me/train.py", 7
+    )
+    assert site_of([stack[0], stage]) == Site("act", *stack[0])
+    assert site_of([("mine", "/home/me/train.py", 7)]) == Site(
+        "the rest", "mine", "/home/me/train.py", 7
+    )
+    assert site_of([]) is None
+
+
+class Owner:
+    def __init__(self) -> None:
+        self.held: list[int] = []
+
+
+SEEN: deque[int] = deque()
+
+
+def test_what_grows_is_found_by_the_name_of_its_holder() -> None:
+    owner, still = Owner(), {"a": 1}
+    with (holders := Holders()):
+        for number in range(10):
+            owner.held.append(number)
+            SEEN.append(number)
+        still["b"] = 2
+    found = {each.name: each for each in holders.growing(10)}
+    assert found["Owner.held"].items_per_iteration == 1.0
+    assert found[f"{__name__}.SEEN"].kind == "deque"
+    assert len(found) == 2
+
+
+def test_a_snapshot_of_a_card_is_read_by_stage_and_line() -> None:
+    frames = [
+        {"name": "forward", "filename": "/home/me/net.py", "line": 3},
+        {"name": "stage: update", "filename": "named_call.py", "line": 1},
+    ]
+    blocks = [
+        {"state": "active_allocated", "size": 1024, "frames": frames},
+        {"state": "active_allocated", "size": 512, "frames": frames},
+        {"state": "inactive", "size": 4096, "frames": frames},
+    ]
+    [line] = lines_of({"segments": [{"blocks": blocks}]})
+    assert (line.stage, line.function, line.line, line.bytes) == ("update", "forward", 3, 1536)

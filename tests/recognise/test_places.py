@@ -1,0 +1,417 @@
+"""What stands for the calls of each library while they are replaced."""
+
+import concurrent.futures
+import copy
+import multiprocessing.pool
+import socket
+from collections.abc import Iterator
+
+import cloudpickle
+import gymnasium
+import pytest
+import torch
+from torch import nn
+
+from hotloop.loop.arm import FREE, OFF, REAL, RECORD, Arm
+from hotloop.loop.control import SharedControl
+from hotloop.loop.state import Snapshot
+from hotloop.recognise.found_iterations import FoundIterations
+from hotloop.recognise.places import torch_transfers
+from hotloop.recognise.recognition import Recognition
+
+
+@pytest.fixture
+def recognition() -> Iterator[Recognition]:
+    control = SharedControl()
+    control.set(Arm("real", rest=REAL))
+    with Recognition(control) as made:
+        yield made
+    control.set(Arm("off", rest=OFF))
+
+
+def under(recognition: Recognition, arm: Arm) -> None:
+    recognition.control.set(arm)
+
+
+def recorded(recognition: Recognition, call, times: int = 3) -> None:
+    under(recognition, Arm("recording", rest=RECORD))
+    for _ in range(times):
+        call()
+
+
+def test_a_replayed_act_returns_what_its_module_returned_for_such_a_shape(recognition) -> None:
+    module = nn.Linear(2, 2)
+    calls = []
+    module.register_forward_hook(lambda *_: calls.append(1))
+
+    def act() -> torch.Tensor:
+        with torch.no_grad():
+            return module(torch.ones(4, 2))
+
+    recorded(recognition, act)
+    before = len(calls)
+    under(recognition, Arm("free", {"act": FREE}))
+    replayed = act()
+    assert len(calls) == before
+    assert not replayed.requires_grad
+    torch.testing.assert_close(replayed, nn.functional.linear(torch.ones(4, 2), *_of(module)))
+    with torch.no_grad():
+        assert module(torch.ones(7, 2)).shape == (7, 2)  # no such shape was recorded: it runs
+    assert len(calls) == before + 1
+
+
+def _of(module: nn.Linear) -> tuple[torch.Tensor, torch.Tensor]:
+    return module.weight.detach(), module.bias.detach()
+
+
+def test_a_replayed_forward_pass_has_gradients_that_lead_nowhere(recognition) -> None:
+    module = nn.Linear(2, 3)
+    optimiser = torch.optim.SGD(module.parameters(), 0.1)
+
+    def update() -> torch.Tensor:
+        optimiser.zero_grad()
+        out = module(torch.ones(4, 2))
+        out /= 2  # an output may be written in place
+        first, *_ = out.unbind(0)
+        loss = first.sum() + out.sum()
+        loss.backward()
+        optimiser.step()
+        return out
+
+    recorded(recognition, update)
+    before = module.weight.detach().clone()
+    under(recognition, Arm("free", {"forward + backward": FREE}))
+    out = update()
+    assert out.requires_grad
+    # The backward pass left the last gradients, so that the optimiser had its work.
+    assert module.weight.grad is not None
+    assert not torch.equal(module.weight, before)
+
+
+class Batch:
+    """An output of a class that torch does not know."""
+
+    def __init__(self, **parts: object) -> None:
+        self.__dict__.update(parts)
+
+
+def test_outputs_of_classes_of_their_own_are_replayed_with_gradients_too(recognition) -> None:
+    class Policy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(2, 3)
+
+        def forward(self, obs: torch.Tensor) -> Batch:
+            logits = self.inner(obs)
+            dist = torch.distributions.Categorical(logits=logits)
+            return Batch(inner=Batch(logits=[logits]), dist=dist, name="policy", obs=obs)
+
+    policy, obs = Policy(), torch.ones(4, 2)
+
+    def update() -> Batch:
+        out = policy(obs)
+        (out.inner.logits[0].sum() + out.dist.log_prob(torch.zeros(4)).sum()).backward()
+        return out
+
+    recorded(recognition, update)
+    stage = recognition.stages["forward + backward"]
+    assert stage.cannot_replace is None
+    under(recognition, Arm("free", {"forward + backward": FREE}))
+    out = update()
+    assert out.inner.logits[0].requires_grad
+    assert out.dist.logits.requires_grad
+    assert out.name == "policy"
+    expected = nn.functional.linear(obs, *_of(policy.inner))
+    torch.testing.assert_close(out.inner.logits[0].detach(), expected)
+
+
+def test_a_replayed_optimiser_leaves_the_parameters(recognition) -> None:
+    module = nn.Linear(2, 3)
+    optimiser = torch.optim.Adam(module.parameters(), 0.1)
+
+    def update() -> None:
+        optimiser.zero_grad()
+        module(torch.ones(4, 2)).sum().backward()
+        optimiser.step()
+
+    recorded(recognition, update)
+    before = module.weight.detach().clone()
+    under(recognition, Arm("free", {"optimiser step": FREE}))
+    update()
+    assert torch.equal(module.weight, before)
+    under(recognition, Arm("real", rest=REAL))
+    update()
+    assert not torch.equal(module.weight, before)
+
+
+def test_a_scaler_s_work_is_replaced_with_the_step_and_schedules_go_back(recognition) -> None:
+    module = nn.Linear(2, 3)
+    optimiser = torch.optim.SGD(module.parameters(), 0.1, momentum=0.9)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=2)
+    schedule = torch.optim.lr_scheduler.StepLR(optimiser, step_size=1, gamma=0.5)
+
+    def update() -> None:
+        optimiser.zero_grad()
+        scaler.scale(module(torch.ones(4, 2)).sum()).backward()
+        scaler.unscale_(optimiser)
+        nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        scaler.step(optimiser)
+        scaler.update()
+        schedule.step()
+
+    def held() -> list[object]:
+        state = (scaler.state_dict(), schedule.state_dict(), optimiser.state_dict())
+        return copy.deepcopy([*state, module.state_dict()])
+
+    recorded(recognition, update)
+    before = module.weight.detach().clone()
+    under(recognition, Arm("free", {"optimiser step": FREE}))
+    for _ in range(3):
+        update()
+    assert torch.equal(module.weight, before)
+    under(recognition, Arm("real", rest=REAL))
+    update()
+    assert not torch.equal(module.weight, before)
+    snapshot, then = Snapshot(recognition.state()), held()
+    for _ in range(5):
+        update()
+    assert held()[:2] != then[:2]
+    snapshot.restore()
+    torch.testing.assert_close(held(), then, rtol=0, atol=0)
+
+
+def test_of_a_module_its_numbers_go_back_and_its_mode_stays(recognition) -> None:
+    module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    module.is_within_training_step = False
+    module(torch.ones(4, 2)).sum().backward()
+    module.eval()
+    state = FoundIterations(recognition).state()
+    snapshot, then = Snapshot(state), copy.deepcopy(module.state_dict())
+    gradient = module[0].weight.grad.clone()
+    module.train()
+    module.is_within_training_step = True
+    module(torch.randn(4, 2)).square().sum().backward()
+    with torch.no_grad():
+        module[0].weight.add_(1)
+    snapshot.restore()
+    torch.testing.assert_close(module.state_dict(), then, rtol=0, atol=0)
+    assert torch.equal(module[0].weight.grad, gradient)
+    assert module.training
+    assert module.is_within_training_step
+
+
+def test_an_optimiser_s_closure_holds_stages_of_its_own(recognition) -> None:
+    module = nn.Linear(2, 1)
+    optimiser = torch.optim.LBFGS(module.parameters(), max_iter=2)
+
+    def closure() -> torch.Tensor:
+        optimiser.zero_grad()
+        loss = module(torch.ones(4, 2)).square().sum()
+        loss.backward()
+        return loss
+
+    recognition.control.drain_events()
+    optimiser.step(closure)
+    names = recognition.control.names()
+    seen = [names[event.stage] for event in recognition.control.drain_events()]
+    assert {"forward", "backward", "optimiser step"} <= set(seen)
+    starts = seen.index("optimiser step")
+    assert seen.index("backward") < starts
+
+
+def test_the_outermost_env_is_the_stage_and_its_steps_are_counted(recognition) -> None:
+    env = gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make("CartPole-v1"))
+    env.reset(seed=1)
+    recognition.control.drain_events()
+    for _ in range(5):
+        env.step(0)
+    names = recognition.control.names()
+    seen = [names[event.stage] for event in recognition.control.drain_events()]
+    assert seen == ["env step"] * 5
+    assert recognition.units == {"env steps": 5.0}
+    assert recognition.objects["env step"] == [env]
+
+
+def test_a_vector_env_s_steps_are_those_of_its_envs(recognition) -> None:
+    envs = gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * 3)
+    envs.reset(seed=1)
+    for _ in range(4):
+        envs.step(envs.action_space.sample())
+    assert recognition.units["env steps"] == 12
+    envs.close()
+
+
+def test_a_replayed_env_does_not_move(recognition) -> None:
+    env = gymnasium.make("CartPole-v1")
+    env.reset(seed=1)
+    recorded(recognition, lambda: env.step(0), 2)
+    state = env.unwrapped.state.copy()
+    under(recognition, Arm("free", {"env step": FREE}))
+    assert len(env.step(0)) == 5
+    assert (env.unwrapped.state == state).all()
+
+
+def test_saving_is_left_out_where_it_is_replaced(recognition, tmp_path) -> None:
+    recorded(recognition, lambda: torch.save({"x": 1}, tmp_path / "a.pt"), 2)
+    under(recognition, Arm("free", {"checkpoint": FREE}))
+    torch.save({"x": 1}, tmp_path / "b.pt")
+    assert (tmp_path / "a.pt").exists()
+    assert not (tmp_path / "b.pt").exists()
+
+
+@pytest.fixture
+def with_accelerator(monkeypatch) -> Iterator[Recognition]:
+    """As where torch sees a card: the device "meta" stands for it, whose tensors have no memory."""
+    monkeypatch.setattr(torch_transfers, "has_accelerator", lambda _cuda: True)
+    control = SharedControl()
+    control.set(Arm("real", rest=REAL))
+    with Recognition(control) as made:
+        yield made
+    control.set(Arm("off", rest=OFF))
+
+
+def calls_of(recognition: Recognition, call) -> list[str]:
+    recognition.control.drain_events()
+    call()
+    names = recognition.control.names()
+    return [names[event.stage] for event in recognition.control.drain_events()]
+
+
+@pytest.mark.parametrize(
+    ("call", "stages"),
+    [
+        (lambda x: x.to("meta"), ["transfer"]),
+        (lambda x: x.to(torch.device("meta"), torch.float64), ["transfer"]),
+        (lambda x: x.to(device="meta"), ["transfer"]),
+        (lambda x: x.to(torch.ones(1, device="meta")), ["transfer"]),
+        (lambda x: x.to("cpu"), []),
+        (lambda x: x.to(torch.float64), []),
+        (lambda x: x.to(dtype=torch.float64), []),
+        (lambda x: x.cpu(), []),
+        (lambda x: (x.sum().item(), x.tolist(), x.numpy()), []),
+        (lambda x: x.requires_grad_().to("meta"), []),
+    ],
+)
+def test_what_crosses_devices_is_a_transfer(with_accelerator, call, stages) -> None:
+    assert calls_of(with_accelerator, lambda: call(torch.ones(3))) == stages
+
+
+def test_reading_a_tensor_elsewhere_waits_for_it(with_accelerator) -> None:
+    away = torch.ones(3, device="meta")
+
+    def read() -> None:
+        with pytest.raises((NotImplementedError, RuntimeError, TypeError)):
+            away.tolist()  # it has no numbers
+
+    assert torch.Tensor.tolist.__name__ == "tolist"
+    read()
+    monitored = calls_of(with_accelerator, lambda: torch.ones(3).to("meta"))
+    assert monitored == ["transfer"]
+    with pytest.raises((AssertionError, RuntimeError)):
+        torch.cuda.synchronize()  # no card here: its own error, as without hotloop
+
+
+def test_a_replayed_transfer_returns_what_was_recorded(with_accelerator) -> None:
+    recorded(with_accelerator, lambda: torch.ones(4, 2).to("meta"), 2)
+    under(with_accelerator, Arm("free", {"transfer": FREE}))
+    replayed = torch.zeros(4, 2).to("meta")
+    assert replayed.device.type == "meta"
+    assert replayed.shape == (4, 2)
+    assert torch.ones(5).to("meta").shape == (5,)  # no such shape was recorded: it runs
+
+
+def test_without_an_accelerator_tensors_stay_as_they_are(recognition) -> None:
+    assert "to" not in vars(torch.Tensor)
+    assert "transfer" not in recognition.stages
+
+
+def test_a_library_s_own_saving_is_one_call_with_all_that_it_does(recognition, tmp_path) -> None:
+    stable_baselines3 = pytest.importorskip("stable_baselines3")
+    model = stable_baselines3.PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8)
+    recorded(recognition, lambda: model.save(tmp_path / "a"), 2)
+    assert len(recognition.stages["checkpoint"].tape) == 2  # torch.save within it is a part of it
+    under(recognition, Arm("free", {"checkpoint": FREE}))
+    model.save(tmp_path / "b")
+    assert (tmp_path / "a.zip").exists()
+    assert not (tmp_path / "b.zip").exists()
+
+
+def test_logging_is_left_out_where_it_is_replaced(recognition, tmp_path) -> None:
+    pytest.importorskip("tensorboard")
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(tmp_path) as writer:
+        recorded(recognition, lambda: writer.add_scalar("x", 1.0), 2)
+        seen = len(recognition.stages["log"].tape)
+        assert seen == 2
+        under(recognition, Arm("free", {"log": FREE}))
+        assert writer.add_scalar("x", 2.0) is None
+
+
+def test_a_wait_of_the_script_s_own_thread_is_seen(recognition) -> None:
+    import queue
+
+    items: queue.Queue[int] = queue.Queue()
+    items.put(1)
+    recognition.control.drain_events()
+    assert items.get() == 1
+    names = recognition.control.names()
+    assert [names[e.stage] for e in recognition.control.drain_events()] == ["wait"]
+
+
+def test_a_wait_for_a_socket_is_seen_and_sockets_are_theirs_again(recognition) -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        recognition.control.drain_events()
+        far.sendall(b"1")
+        into = bytearray(1)
+        assert near.recv_into(into) == 1
+        assert near.getsockname() is not None
+    names = recognition.control.names()
+    seen = [names[e.stage] for e in recognition.control.drain_events()]
+    assert seen == ["wait", "wait"]
+    recognition.__exit__()
+    assert "recv_into" not in vars(socket.socket)
+
+
+def test_while_nothing_is_measured_nothing_is_seen(recognition) -> None:
+    under(recognition, Arm("off", rest=OFF))
+    recognition.control.drain_events()
+    nn.Linear(2, 2)(torch.ones(1, 2)).sum().backward()
+    assert recognition.control.drain_events() == []
+
+
+def test_an_act_in_inference_mode_is_recorded_and_replayed(recognition) -> None:
+    module = nn.Linear(2, 2)
+    with torch.inference_mode():
+        recorded(recognition, lambda: module(torch.ones(4, 2)))
+        under(recognition, Arm("free", {"act": FREE}))
+        before = recognition.stages["act"].tape.missed
+        replayed = module(torch.ones(4, 2))
+        assert recognition.stages["act"].tape.missed == before
+        assert replayed.is_inference()
+        torch.testing.assert_close(replayed, nn.functional.linear(torch.ones(4, 2), *_of(module)))
+
+
+def test_a_class_of_the_script_is_sent_to_another_process_as_it_was(recognition) -> None:
+    class Own(gymnasium.Env):
+        def step(self, action):
+            return action, 1.0, False, False, {}
+
+    # Its methods are sent as a whole, not by name, as they are of no module that can be imported.
+    sent = cloudpickle.loads(cloudpickle.dumps(Own.step))
+    assert sent(Own(), 3)[0] == 3
+    assert recognition.control.drain_events() == []
+    assert Own().step(3)[0] == 3
+    assert len(recognition.control.drain_events()) == 1
+
+
+def test_what_a_pool_or_an_executor_has_not_done_yet_is_waited_for(recognition) -> None:
+    with multiprocessing.pool.ThreadPool(1) as pool:
+        pool.map(abs, [1, 2])
+        list(pool.imap(abs, [1, 2]))
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        executor.submit(abs, 1).result()
+    names = recognition.control.names()
+    waits = [e for e in recognition.control.drain_events() if names[e.stage] == "wait"]
+    assert len(waits) == 1 + 2 + 1

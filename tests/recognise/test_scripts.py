@@ -1,0 +1,215 @@
+"""Scripts as they stand: their parts, their iterations and the verdict, with nothing marked."""
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+from hotloop.errors import LoopError, SettingError
+from hotloop.loop.figures import Interval
+from hotloop.results.benchmark import run_benchmark
+from hotloop.results.simplify import SimplifyResult, run_simplify
+
+SUPERVISED = """
+    import sys, time
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader, Dataset
+
+    class Waits(Dataset):
+        def __len__(self):
+            return 512
+        def __getitem__(self, index):
+            time.sleep({wait_s})
+            return torch.full((8,), float(index % 7)), index % 3
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 3))
+    optimiser = torch.optim.Adam(model.parameters(), 1e-2)
+    compute_loss = nn.CrossEntropyLoss()
+
+    def report(loss):
+        time.sleep({report_s})
+        return loss
+
+    for epoch in range(int(sys.argv[1])):
+        for x, y in DataLoader(Waits(), batch_size=4, shuffle=True):
+            optimiser.zero_grad()
+            loss = compute_loss(model(x), y)
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimiser.step()
+            report(loss.item())
+    print("learned", sum(p.double().sum().item() for p in model.parameters()))
+"""
+ASKING = """
+    import sys, time
+    import gymnasium as gym
+    import torch
+    from torch import nn
+
+    env = gym.make("CartPole-v1")
+    model = nn.Linear(4, 2)
+
+    @torch.no_grad()
+    def choose(obs):
+        time.sleep(0.002)
+        return int(sum(model(torch.as_tensor(obs)) for _ in range(3)).argmax())
+
+    obs, _ = env.reset(seed=0)
+    for step in range(int(sys.argv[1])):
+        obs, _, terminated, truncated, _ = env.step(choose(obs))
+        if terminated or truncated:
+            obs, _ = env.reset()
+"""
+ACTING = """
+    import sys, time
+    import gymnasium as gym
+    import torch
+    from torch import nn
+
+    class Waits(gym.Wrapper):
+        def step(self, action):
+            time.sleep(0.001)
+            return super().step(action)
+
+    env = Waits(gym.make("CartPole-v1"))
+    torch.manual_seed(0)
+    policy = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    optimiser = torch.optim.SGD(policy.parameters(), 1e-3)
+    observation, _ = env.reset(seed=1)
+    while True:
+        rewards, kept = [], []
+        for _ in range(4):
+            with torch.no_grad():
+                logits = policy(torch.as_tensor(observation))
+            action = int(torch.distributions.Categorical(logits=logits).sample())
+            kept.append((observation, action))
+            observation, reward, terminated, truncated, _ = env.step(action)
+            rewards.append(reward)
+            if terminated or truncated:
+                observation, _ = env.reset()
+        for observed, chosen in kept[:2]:
+            loss = -torch.log_softmax(policy(torch.as_tensor(observed)), -1)[chosen]
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+"""
+
+
+def written(folder: Path, text: str, **values: object) -> str:
+    text = textwrap.dedent(text)
+    for name, value in values.items():
+        text = text.replace("{" + name + "}", str(value))
+    (folder / "train.py").write_text(text)
+    return str(folder / "train.py")
+
+
+def most_gaining(found: SimplifyResult) -> str:
+    rows = [row for row in found.verdict.rows if isinstance(row.gain, Interval)]
+    return max(rows, key=lambda row: row.gain.value).name
+
+
+def test_a_loader_that_waits_is_found_in_a_script_that_marks_nothing(tmp_path: Path) -> None:
+    script = written(tmp_path, SUPERVISED, wait_s=0.004, report_s=0)
+    found = run_simplify(script, arguments=["100000"], budget=10)
+    verdict = found.verdict
+    assert verdict.unit == "samples"
+    assert verdict.units_per_iteration == pytest.approx(4)
+    names = {row.name for row in verdict.rows}
+    assert names >= {"data", "forward", "backward", "clip", "optimiser step", "forward + backward"}
+    assert verdict.refused is None
+    assert most_gaining(found) == "data"
+    data = next(row for row in verdict.rows if row.name == "data")
+    assert data.gain.value > 0.5
+    forward = next(row for row in verdict.rows if row.name == "forward")
+    assert "together" in str(forward.not_replaced)
+    assert forward.inside == "forward + backward"
+
+
+def test_an_env_that_waits_is_found_and_its_steps_are_counted(tmp_path: Path) -> None:
+    found = run_simplify(written(tmp_path, ACTING), budget=10)
+    verdict = found.verdict
+    assert verdict.unit == "env steps"
+    assert verdict.units_per_iteration == pytest.approx(4, rel=0.01)
+    assert most_gaining(found) == "env step"
+    step = next(row for row in verdict.rows if row.name == "env step")
+    assert step.calls_per_iteration == pytest.approx(4, rel=0.1)
+    act = next(row for row in verdict.rows if row.name == "act")
+    assert act.calls_per_iteration == pytest.approx(4, rel=0.1)
+
+
+def test_what_was_put_in_the_place_of_torch_s_functions_is_gone_afterwards(tmp_path: Path) -> None:
+    before = (torch.nn.Module.__call__, torch.Tensor.backward, torch.optim.Adam.step)
+    run_benchmark(written(tmp_path, ACTING), seconds=0.5)
+    assert (torch.nn.Module.__call__, torch.Tensor.backward, torch.optim.Adam.step) == before
+
+
+def test_a_script_that_is_only_measured_learns_the_same_bits(tmp_path: Path) -> None:
+    script = written(tmp_path, SUPERVISED, wait_s=0.0001, report_s=0)
+    alone = subprocess.run(
+        [sys.executable, script, "10"], capture_output=True, text=True, check=True
+    ).stdout
+    command = [sys.executable, "-m", "hotloop.cli.main", "benchmark", script, "--seconds", "500"]
+    measured = subprocess.run(
+        [*command, "--", "10"], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert "learned" in alone
+    assert alone.strip() in measured.stdout, measured.stdout + measured.stderr
+
+
+def test_a_function_of_the_script_s_own_can_be_a_stage(tmp_path: Path) -> None:
+    script = written(tmp_path, SUPERVISED, wait_s=0, report_s=0.003)
+    found = run_simplify(script, arguments=["100000"], budget=6, stage=("__main__:report",))
+    report = next(row for row in found.verdict.rows if row.name == "report")
+    assert report.share > 0.3
+    assert report.gain.value > 0.3
+
+
+def test_calls_within_a_function_of_the_script_s_own_begin_no_iteration(tmp_path: Path) -> None:
+    """While the function is replaced they are not made: iterations would have no end."""
+    script = written(tmp_path, ASKING)
+    own = ("__main__:choose",)
+    for budget in (6, 24):  # on a busy machine there are too few rounds in the first
+        found = run_simplify(script, arguments=["100000"], budget=budget, stage=own)
+        rows = {row.name: row for row in found.verdict.rows}
+        assert rows["act"].inside == "choose"
+        assert rows["act"].calls_per_iteration == pytest.approx(3, rel=0.2)
+        gain = rows["choose"].gain
+        if isinstance(gain, Interval):
+            break
+    assert isinstance(gain, Interval)
+    assert gain.value > 0.3
+
+
+def test_a_function_that_the_script_does_not_define_is_refused_with_the_nearest(
+    tmp_path: Path,
+) -> None:
+    script = written(tmp_path, SUPERVISED, wait_s=0, report_s=0)
+    with pytest.raises(SettingError, match="did you mean 'report'"):
+        run_simplify(script, arguments=["1"], stage=("__main__:reprot",))
+
+
+def test_the_stage_that_begins_an_iteration_can_be_chosen(tmp_path: Path) -> None:
+    found = run_benchmark(written(tmp_path, ACTING), seconds=1, iteration="env step")
+    steps = next(stage for stage in found.summary.stages if stage.name == "env step")
+    assert steps.calls_per_iteration == pytest.approx(1)
+
+
+def test_a_stage_that_there_is_not_begins_no_iteration(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="'env step'"):
+        run_benchmark(written(tmp_path, ACTING), seconds=1, iteration="env stpe")
+
+
+def test_settings_of_recognition_are_refused_where_nothing_is_recognised() -> None:
+    with pytest.raises(SettingError, match="for scripts"):
+        run_benchmark("ppo:CartPole-v1", seconds=1, iteration="env step")
+
+
+def test_a_script_that_ends_early_is_said_to(tmp_path: Path) -> None:
+    script = written(tmp_path, SUPERVISED, wait_s=0, report_s=0)
+    with pytest.raises(LoopError, match="no iterations were found"):
+        run_simplify(script, arguments=["0"], budget=1)

@@ -1,0 +1,101 @@
+"""Loops with a planted fault, which count for themselves what a profile must say of it."""
+
+import sys
+import time
+from typing import Any
+
+import hotloop
+
+kept: list[bytearray] = []
+# By whether the interpreter calls a profiler meanwhile: it runs some code slower then than other.
+spent_s = {False: {"hot": 0.0, "work": 0.0}, True: {"hot": 0.0, "work": 0.0}}
+MEBIBYTE = 1 << 20
+OBJECTS, OBJECT_BYTES = 5_000, 100
+
+
+def hot(n: int) -> int:
+    total = 0
+    for i in range(n):
+        total += i * i  # the hot line
+    return total
+
+
+def cool(n: int) -> int:
+    return sum(range(n))
+
+
+def work() -> int:
+    begin = time.perf_counter()
+    hot(300_000)
+    middle = time.perf_counter()
+    cool(1_000_000)
+    spent = spent_s[sys.getprofile() is not None]
+    spent["hot"] += middle - begin
+    spent["work"] += time.perf_counter() - begin
+    return 0
+
+
+def wait() -> None:
+    time.sleep(0.002)
+
+
+def leak() -> None:
+    kept.append(bytearray(MEBIBYTE))  # the leak
+
+
+def storm() -> list[Any]:
+    found: list[Any] = [None] * OBJECTS
+    for at in range(OBJECTS):
+        found[at] = bytearray(OBJECT_BYTES)  # the storm
+    return found
+
+
+latest: dict[str, bytes] = {}
+
+
+def turnover() -> None:
+    latest["it"] = bytes(4 * MEBIBYTE)
+
+
+def hot_loop() -> hotloop.Loop:
+    """A stage with a hot function, and one that waits."""
+    return _of(work=work, wait=wait)
+
+
+def leaking_loop() -> hotloop.Loop:
+    """A stage that keeps a mebibyte, one that replaces four, and one with many small objects."""
+    return _of(leak=leak, turnover=turnover, storm=storm, wait=wait)
+
+
+def steady_loop() -> hotloop.Loop:
+    """Nothing that grows."""
+    return _of(turnover=turnover, wait=wait)
+
+
+def waiting_loop() -> hotloop.Loop:
+    """A `with` stage, and a stage on a thread of its own would be beside it."""
+    stage = hotloop.stage("waiting")
+
+    def body() -> int:
+        with stage:
+            wait()
+        return 1
+
+    return hotloop.Loop(body=body, unit="turns")
+
+
+def _of(**functions: Any) -> hotloop.Loop:
+    stages = [hotloop.stage(name, function) for name, function in functions.items()]
+
+    def body() -> int:
+        for stage in stages:
+            stage()
+        return 1
+
+    return hotloop.Loop(body=body, unit="turns")
+
+
+def line_of(words: str) -> int:
+    """The number of the line of this file that holds these words."""
+    with open(__file__) as file:
+        return next(n for n, line in enumerate(file, 1) if line.rstrip().endswith(f"# {words}"))
