@@ -327,6 +327,15 @@ def test_what_unpacks_to_too_much_is_refused_unread(path, monkeypatch):
         load_checkpoint(path)
 
 
+def test_what_is_as_large_as_its_file_is_read_however_large(path, monkeypatch):
+    whole = load_checkpoint(path)
+    monkeypatch.setattr(checkpoints, "MAX_BYTES", 100)
+    monkeypatch.setattr(checkpoints, "_CHUNK_BYTES", 7)  # arrays are read in several pieces
+    assert same(load_checkpoint(path), whole)
+    with pytest.raises(CheckpointError, match="unpacks to"):
+        load_checkpoint(rewritten(path, entries_of(path), zipfile.ZIP_DEFLATED))
+
+
 def test_files_that_are_no_checkpoint_are_refused(path, tmp_path):
     run, text, empty = tmp_path / "a.run", tmp_path / "text", tmp_path / "empty"
     with zipfile.ZipFile(run, "w") as archive:
@@ -377,17 +386,19 @@ def test_a_kill_during_the_writing_leaves_the_old_checkpoint_whole(path, tmp_pat
     file = tmp_path / "a.checkpoint"
     file.write_bytes(path.read_bytes())
     code = f"""
-import os, zipfile
+import os
 from pathlib import Path
+from hotloop.learn import checkpoint
 from hotloop.learn.checkpoint import load_checkpoint, save_checkpoint
-found, written, write = load_checkpoint(Path({str(file)!r})), [], zipfile.ZipFile.writestr
-def killed(self, name, data):
-    write(self, name, data)
-    written.append(name)
+found, written = load_checkpoint(Path({str(file)!r})), []
+write = checkpoint.np.lib.format.write_array
+def killed(file, array, *arguments, **settings):
+    write(file, array, *arguments, **settings)
+    written.append(array)
     if len(written) == 3:
-        self.fp.flush()
+        file._fileobj.flush()
         os.kill(os.getpid(), {int(signal.SIGKILL)})
-zipfile.ZipFile.writestr = killed
+checkpoint.np.lib.format.write_array = killed
 save_checkpoint(found, Path({str(file)!r}))
 """
     done = subprocess.run([sys.executable, "-c", code], check=False)

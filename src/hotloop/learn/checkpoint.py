@@ -6,7 +6,6 @@ then renamed. Nothing in it is code, and reading one trusts nothing: sizes are c
 anything is unpacked, and every value before it is used.
 """
 
-import io
 import json
 import math
 import warnings
@@ -28,8 +27,10 @@ from hotloop.loop.files import atomic_path
 from hotloop.loop.host import host_facts
 
 FORMAT = 1
-# The largest unpacked sizes that are read, of the archive and of its JSON.
+# The largest unpacked sizes that are read: of an archive that unpacks to more than its own size,
+# as one from here never does, and of the JSON.
 MAX_BYTES, MAX_HEADER_BYTES = 4 << 30, 16 << 20
+_CHUNK_BYTES = 16 << 20
 _LARGEST = 2**62  # of the numbers among settings and counts
 _HEADER = "checkpoint.json"
 _ARRAY = "npy"  # a dict with this key alone stands for an array: the name of its entry
@@ -109,9 +110,9 @@ def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
         with atomic_path(path) as scratch, zipfile.ZipFile(scratch, "w") as archive:
             archive.writestr(_HEADER, text)
             for name, array in arrays.items():
-                buffer = io.BytesIO()
-                np.save(buffer, array, allow_pickle=False)
-                archive.writestr(name, buffer.getvalue())
+                # Piece by piece: a replay may be larger than what memory has left.
+                with archive.open(name, "w", force_zip64=True) as entry:
+                    np.lib.format.write_array(entry, array, (1, 0), allow_pickle=False)
     except ValueError as error:
         raise CheckpointError(
             f"{path}: expected finite numbers to save, got others ({error}); the checkpoint before "
@@ -178,9 +179,10 @@ def _read(path: Path, archive: zipfile.ZipFile) -> tuple[dict[str, Any], dict[st
     if len(entries) != len(archive.infolist()):
         raise CheckpointError("expected each entry once, got one twice")
     size = sum(entry.file_size for entry in entries.values())
-    if size > MAX_BYTES or entries[_HEADER].file_size > MAX_HEADER_BYTES:
+    most = max(MAX_BYTES, path.stat().st_size)
+    if size > most or entries[_HEADER].file_size > MAX_HEADER_BYTES:
         raise CheckpointError(
-            f"{path} unpacks to {size / 2**30:.1f} GiB: expected at most {MAX_BYTES / 2**30:.0f}, "
+            f"{path} unpacks to {size / 2**30:.1f} GiB: expected at most {most / 2**30:.0f}, "
             f"and {MAX_HEADER_BYTES >> 20} MiB of JSON"
         )
     if any(
@@ -198,7 +200,7 @@ def _read(path: Path, archive: zipfile.ZipFile) -> tuple[dict[str, Any], dict[st
             f"{path} was written by a newer hotloop (format {number}; this one reads up to "
             f"{FORMAT}); install the newer one to use it"
         )
-    arrays = {name: _array(archive.read(name), name) for name in entries if name != _HEADER}
+    arrays = {name: _array(archive, entries[name]) for name in entries if name != _HEADER}
     return header, arrays
 
 
@@ -213,20 +215,29 @@ def _refuse_constant(text: str) -> NoReturn:
     raise CheckpointError(f"expected finite numbers, got {text}")
 
 
-def _array(data: bytes, name: str) -> Array:
+def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:
     """Read a `.npy` entry. Its header is trusted only where the data have the size it promises."""
-    file = io.BytesIO(data)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        if np.lib.format.read_magic(file) != (1, 0):
-            raise CheckpointError(f"{name}: expected an array of format 1.0, got another")
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-    size = math.prod(shape) * dtype.itemsize
-    if dtype.kind not in "biuf" or not dtype.isnative or fortran or dtype.subdtype is not None:
-        raise CheckpointError(f"{name}: expected plain numbers, got {dtype}")
-    if min(shape, default=0) < 0 or len(data) - file.tell() != size:
-        raise CheckpointError(f"{name}: expected {size} bytes, got {len(data) - file.tell()}")
-    return np.frombuffer(data, dtype, offset=file.tell()).reshape(shape).copy()
+    name = entry.filename
+    with archive.open(entry) as file:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            if np.lib.format.read_magic(file) != (1, 0):
+                raise CheckpointError(f"{name}: expected an array of format 1.0, got another")
+            shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+        size, left = math.prod(shape) * dtype.itemsize, entry.file_size - file.tell()
+        if dtype.kind not in "biuf" or not dtype.isnative or fortran or dtype.subdtype is not None:
+            raise CheckpointError(f"{name}: expected plain numbers, got {dtype}")
+        if min(shape, default=0) < 0 or left != size:
+            raise CheckpointError(f"{name}: expected {size} bytes, got {left}")
+        data = np.empty(size, np.uint8)
+        at = 0
+        # To the end of the entry, where its checksum is compared.
+        while piece := file.read(_CHUNK_BYTES):
+            data[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+            at += len(piece)
+    if at != size:
+        raise CheckpointError(f"{name}: expected {size} bytes, got {at}")
+    return data.view(dtype).reshape(shape)
 
 
 def _checkpoint(header: dict[str, Any], arrays: dict[str, Array]) -> Checkpoint:
