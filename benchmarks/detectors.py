@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from detector_scripts import install_card
-from hotloop.loop.script_start import StartLimits
+from hotloop.loop.scripts.start import StartLimits
 from hotloop.optimize.detect import Detection
 from hotloop.optimize.detectors import DETECTORS
 from hotloop.results.session import run_target

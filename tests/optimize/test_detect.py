@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hotloop.errors import SettingError
-from hotloop.loop.script_start import StartLimits
+from hotloop.loop.scripts.start import StartLimits
 from hotloop.optimize.detect import Detection, detect
 from hotloop.optimize.detectors import DETECTORS
 from hotloop.optimize.places import function_at, is_passed_over, is_users

@@ -114,14 +114,17 @@ def most_gaining(found: SimplifyResult) -> str:
 
 
 def test_a_loader_that_waits_is_found_in_a_script_that_marks_nothing(tmp_path: Path) -> None:
-    script = written(tmp_path, SUPERVISED, wait_s=0.004, report_s=0)
-    found = run_simplify(script, arguments=["100000"], budget=10)
-    verdict = found.verdict
+    script = written(tmp_path, SUPERVISED, wait_s=0.02, report_s=0)
+    for budget in (10, 60):  # on a busy machine there are too few rounds in the first
+        found = run_simplify(script, arguments=["100000"], budget=budget)
+        verdict = found.verdict
+        if verdict.refused is None:
+            break
+    assert verdict.refused is None
     assert verdict.unit == "samples"
     assert verdict.units_per_iteration == pytest.approx(4)
     names = {row.name for row in verdict.rows}
     assert names >= {"data", "forward", "backward", "clip", "optimiser step", "forward + backward"}
-    assert verdict.refused is None
     assert most_gaining(found) == "data"
     data = next(row for row in verdict.rows if row.name == "data")
     assert data.gain.value > 0.5

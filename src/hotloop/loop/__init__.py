@@ -7,7 +7,7 @@ from hotloop.loop.control import SharedControl
 from hotloop.loop.lever import Lever
 from hotloop.loop.loop import Loop
 from hotloop.loop.run import Run, load
-from hotloop.loop.script import iterations, state
+from hotloop.loop.scripts.session import iterations, state
 from hotloop.loop.stage import Stage, stage
 
 __all__ = [

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-_OWN_FOLDER = str(Path(__file__).parent)
+_OWN_FOLDER = Path(__file__).parent
 _EXTENDED, _LOAD_GLOBAL = dis.EXTENDED_ARG, dis.opmap["LOAD_GLOBAL"]
 _NAMED = frozenset(dis.opmap[name] for name in ("LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"))
 
@@ -82,4 +82,4 @@ def is_users(kind: type) -> bool:
 @functools.lru_cache(maxsize=8192)
 def is_own_file(filename: str) -> bool:
     """Whether a file holds the probe itself."""
-    return str(Path(filename).parent) == _OWN_FOLDER
+    return Path(filename).is_relative_to(_OWN_FOLDER)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from hotloop.errors import LoopError
 from hotloop.loop.arm import SUBSTITUTES, Kind, kind_of
-from hotloop.loop.lead_rank import LeadRank, is_unchanged
-from hotloop.loop.rank_schedule import LOOK_S, Meeting, RankSchedule, Reply
+from hotloop.loop.ranks.lead import LeadRank, is_unchanged
+from hotloop.loop.ranks.schedule import LOOK_S, Meeting, RankSchedule, Reply
 from hotloop.loop.stage_types import StageView
 from hotloop.loop.state import Snapshot
 from hotloop.recognise.found_iterations import FoundIterations

@@ -13,7 +13,7 @@ from hotloop.loop.chosen import Chosen
 from hotloop.loop.control import process_control
 from hotloop.loop.loop import Loop
 from hotloop.loop.run import Run
-from hotloop.loop.script_start import StartLimits
+from hotloop.loop.scripts.start import StartLimits
 from hotloop.loop.target import settings_of
 from hotloop.recognise.settings import RecogniseSettings
 from hotloop.report.benchmark import BENCHMARK

@@ -15,11 +15,11 @@ from typing import Any
 from hotloop.errors import HotloopError, LoopError, SettingError
 from hotloop.loop.conduct import Measurement
 from hotloop.loop.control import leave_inherited_control, process_control
-from hotloop.loop.lead_rank import LeadRank
 from hotloop.loop.lifetime import kill_with_parent
 from hotloop.loop.loop import Loop
-from hotloop.loop.rank_schedule import RankSchedule
-from hotloop.loop.script import Session, drive_script
+from hotloop.loop.ranks.lead import LeadRank
+from hotloop.loop.ranks.schedule import RankSchedule
+from hotloop.loop.scripts.session import Session, drive_script
 from hotloop.recognise.rank_iterations import FollowedIterations
 from hotloop.recognise.rank_log import RankLog
 from hotloop.recognise.recognition import Recognition

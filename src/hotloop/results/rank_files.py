@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hotloop.loop.rank_schedule import RankSchedule
+from hotloop.loop.ranks.schedule import RankSchedule
 from hotloop.recognise.rank_log import RankRows
 from hotloop.recognise.settings import RecogniseSettings
 

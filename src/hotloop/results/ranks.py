@@ -24,7 +24,7 @@ from hotloop.errors import LoopError, RunError, SettingError, TargetError
 from hotloop.loop import run as runs
 from hotloop.loop.chosen import Chosen
 from hotloop.loop.loop import Loop
-from hotloop.loop.rank_schedule import RankSchedule
+from hotloop.loop.ranks.schedule import RankSchedule
 from hotloop.loop.run import Run
 from hotloop.recognise.patches import Patches
 from hotloop.redirect.redirect import Redirect

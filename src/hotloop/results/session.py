@@ -23,12 +23,12 @@ from hotloop.loop.conduct import Conductor, Measurement, Observer, drive
 from hotloop.loop.control import SharedControl
 from hotloop.loop.event import MAX_STAGES
 from hotloop.loop.host import usable_cores
-from hotloop.loop.lead_rank import LeadRank
 from hotloop.loop.loop import Loop
-from hotloop.loop.marks import Marks
-from hotloop.loop.script import Session, current_session, drive_script
-from hotloop.loop.script_place import ScriptPlace
-from hotloop.loop.script_start import StartLimits
+from hotloop.loop.ranks.lead import LeadRank
+from hotloop.loop.scripts.marks import Marks
+from hotloop.loop.scripts.place import ScriptPlace
+from hotloop.loop.scripts.session import Session, current_session, drive_script
+from hotloop.loop.scripts.start import StartLimits
 from hotloop.optimize.libraries import Libraries
 from hotloop.recognise.found_iterations import FoundIterations
 from hotloop.recognise.rank_iterations import LeadIterations

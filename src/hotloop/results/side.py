@@ -21,7 +21,7 @@ from hotloop.loop.conduct import Block, Measurement, Request
 from hotloop.loop.control import process_control
 from hotloop.loop.lever import Lever
 from hotloop.loop.loop import Loop
-from hotloop.loop.script import current_session
+from hotloop.loop.scripts.session import current_session
 from hotloop.optimize.libraries import Libraries, set_levers
 from hotloop.optimize.same_result import prints_of
 from hotloop.repeat.channel import Channel, Closed

@@ -12,7 +12,7 @@ from hotloop.loop.conduct import Measurement
 from hotloop.loop.control import process_control
 from hotloop.loop.loop import Loop
 from hotloop.loop.run import Run
-from hotloop.loop.script_start import StartLimits
+from hotloop.loop.scripts.start import StartLimits
 from hotloop.loop.target import settings_of
 from hotloop.recognise.found_iterations import FoundIterations
 from hotloop.recognise.phases import InnerPhase

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from hotloop.built_in import BUILT_IN
 from hotloop.errors import SettingError, TargetError, did_you_mean, nearest
 from hotloop.loop.loop import Loop
-from hotloop.loop.script_place import ScriptPlace
+from hotloop.loop.scripts.place import ScriptPlace
 from hotloop.loop.target import LoopFamily, settings_of
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from hotloop.loop.conduct import StoppedByMeasurement
 CLEANING_UP_S = 5.0
 AGAIN_S = 0.1
 # Files whose functions clean up to their end: those of hotloop and of the interpreter.
-_KEPT = (str(Path(__file__).parents[1]) + os.sep, "<frozen")
+_KEPT = (str(Path(__file__).parents[2]) + os.sep, "<frozen")
 # It ends waits in the kernel. Scripts use the alarm for themselves, but hardly a real-time signal.
 _SIGNAL = getattr(signal, "SIGRTMAX", signal.SIGALRM)
 

@@ -16,7 +16,7 @@ from hotloop.errors import LoopError
 from hotloop.loop.arm import Kind, kind_of
 from hotloop.loop.conduct import MOST_DRAINED, Block, Measurement, Request
 from hotloop.loop.control import ArmMessage, SharedControl
-from hotloop.loop.rank_schedule import LOOK_S, Meeting, RankSchedule
+from hotloop.loop.ranks.schedule import LOOK_S, Meeting, RankSchedule
 from hotloop.loop.worker_reports import RemoteReports
 
 T = TypeVar("T")

@@ -23,12 +23,12 @@ from hotloop.loop.conduct import Conductor, Measurement, Observer, StoppedByMeas
 from hotloop.loop.control import SharedControl
 from hotloop.loop.iterables import on_end_of_pass
 from hotloop.loop.loop import Loop
-from hotloop.loop.marks import Marks
-from hotloop.loop.script_exit import own_process
-from hotloop.loop.script_place import ScriptPlace, run_decorated
-from hotloop.loop.script_start import WATCH_CALLS, StartLimits, stopped_without_iterations
-from hotloop.loop.script_stop import Stopper
-from hotloop.loop.script_surroundings import surroundings_put_back
+from hotloop.loop.scripts.exit import own_process
+from hotloop.loop.scripts.marks import Marks
+from hotloop.loop.scripts.place import ScriptPlace, run_decorated
+from hotloop.loop.scripts.start import WATCH_CALLS, StartLimits, stopped_without_iterations
+from hotloop.loop.scripts.stop import Stopper
+from hotloop.loop.scripts.surroundings import surroundings_put_back
 from hotloop.loop.stage_types import StageView
 from hotloop.loop.state import reachable_ids
 from hotloop.loop.values import is_tensor, torch_if_loaded

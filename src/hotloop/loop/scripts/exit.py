@@ -17,7 +17,7 @@ from typing import NoReturn
 from hotloop.loop.conduct import StoppedByMeasurement
 from hotloop.loop.lifetime import kill_with_parent
 
-_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+_PACKAGE = str(Path(__file__).parents[2]) + os.sep
 
 
 @contextmanager

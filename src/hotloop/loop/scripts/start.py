@@ -9,8 +9,8 @@ from typing import Protocol
 
 from hotloop.loop.conduct import Conductor
 from hotloop.loop.control import SharedControl
-from hotloop.loop.marks import Marks
-from hotloop.loop.script_stop import Stopper
+from hotloop.loop.scripts.marks import Marks
+from hotloop.loop.scripts.stop import Stopper
 from hotloop.loop.stack import stack_of
 
 # So often must a stage be called before it is taken as the mark of an iteration.
@@ -34,7 +34,7 @@ class StartLimits:
 
 
 class Starting(Protocol):
-    """A script that has no iterations yet (see `hotloop.loop.script`)."""
+    """A script that has no iterations yet (see `hotloop.loop.scripts.session`)."""
 
     control: SharedControl
     marks: Marks | None
