@@ -102,18 +102,18 @@ def test_delays_change_no_result_either(tmp_path: Path) -> None:
 def test_the_stages_have_their_planted_shares_and_the_iterations_are_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "a.run"
+    path, wait_s = tmp_path / "a.run", 0.008  # far more than the rest, on a busy machine too
     with hotloop.watch(run=path, every_s=0.3, name="planted") as watched:
-        train(900)
+        train(600, wait_s)
     shares = {stage.name: stage.share.value for stage in watched.summary.stages}
     assert shares["data"] > 0.5
     assert shares["data"] == max(shares.values())
     found = watched.summary
     assert isinstance(found.iterations_per_s, Interval)
-    assert found.iterations_per_s.value < 1 / PLANTED
+    assert found.iterations_per_s.value < 1 / wait_s
     assert found.unit == "samples"
     # The search, and the last calls before the end, are not counted.
-    assert 100 < found.iterations < 900
+    assert 100 < found.iterations < 600
     said = capsys.readouterr()
     assert said.out == ""
     assert "hotloop: an iteration is data, forward, backward, optimiser step: " in said.err
