@@ -133,9 +133,10 @@ class Overlay:
             if name or self.status(found) is not None:
                 self._expect_folder(found)
             return found, self.where(found)
-        folder = self._folders.get(head)
+        known = self._folders
+        folder = known.get(head)
         if folder is None:
-            folder = self._folders[head] = self._folder(self._walk(head or "/", follow=True))
+            folder = known[head] = self._folder(self._walk(head or "/", follow=True))
         joined = f"{folder.base}/{name}"
         where = joined
         if folder.above is not None:
@@ -180,9 +181,10 @@ class Overlay:
         if posix.lseek(self._log, 0, os.SEEK_END) != self._read_bytes:
             self._read_log()
         folder, _, name = path.rpartition("/")
-        plain = self._plain.get(folder)
+        known = self._plain
+        plain = known.get(folder)
         if plain is None:
-            plain = self._plain[folder] = self._is_plain_folder(folder or "/", path)
+            plain = known[folder] = self._is_plain_folder(folder or "/", path)
         return plain and name not in ("", ".", "..")
 
     def _is_plain_folder(self, folder: str, path: str) -> bool:
@@ -199,7 +201,7 @@ class Overlay:
 
     def forget_relative(self) -> None:
         """Look anew where relative paths lead: the current folder has changed."""
-        self._plain.clear()
+        self._plain = {}
 
     def status(self, canonical: str) -> os.stat_result | None:
         """Return what a canonical path is, or None if nothing is there; links are not followed."""
@@ -262,15 +264,18 @@ class Overlay:
         posix.write(self._log, _END)
 
     def _read_log(self) -> None:
+        # Several threads may, each as if it were alone: no lock, for a process that is forked
+        # meanwhile would find it taken for ever.
+        done = self._read_bytes  # before the size: another thread may go on from here
         size = posix.lseek(self._log, 0, os.SEEK_END)
-        if size == self._read_bytes:
+        if size == done:
             return
-        new = posix.pread(self._log, size - self._read_bytes, self._read_bytes)
+        new = posix.pread(self._log, size - done, done)
         new = new[: new.rfind(_END) + 1]
-        self._read_bytes += len(new)
         self._hidden.update(os.fsdecode(line) for line in new.split(_END) if line)
-        self._folders.clear()
-        self._plain.clear()
+        # New ones: a thread that looks at a folder now notes what it finds among the old.
+        self._folders, self._plain = {}, {}
+        self._read_bytes = done + len(new)
 
     # -- bringing things up -------------------------------------------------------------------
 
