@@ -163,6 +163,19 @@ def test_a_module_and_its_optimiser_come_back_bit_for_bit(warm: bool) -> None:
     assert bits() == after, "the random numbers were put back too"
 
 
+def test_a_graph_made_before_still_has_its_backward_pass() -> None:
+    torch = pytest.importorskip("torch")
+    generator = torch.nn.Linear(2, 3)
+    optimiser = torch.optim.SGD(generator.parameters(), 0.1)
+    snapshot = Snapshot([generator])
+    generator(torch.ones(4, 2)).sum().backward()
+    optimiser.step()
+    made = torch.nn.functional.relu(generator(torch.ones(4, 2))) @ generator.weight
+    snapshot.restore()  # between what a generator makes and the step that it makes for it
+    made.sum().backward()
+    assert generator.weight.grad is not None
+
+
 def test_the_random_generators_are_always_part_of_it() -> None:
     torch = pytest.importorskip("torch")
     snapshot = Snapshot([])

@@ -196,14 +196,12 @@ class _Walk:
         content = value.detach().clone()
         gradient = value.grad
         gradient_content = None if gradient is None else gradient.detach().clone()
-        version = version_of(value)
 
         def restore_tensor() -> None:
             with torch.no_grad():
-                # What no operation has written is not counted as written: a graph that waits for
-                # its backward pass would refuse it. A numpy view may have written all the same.
-                untouched = version is not None and value._version == version
-                (value.data if untouched else value).copy_(content)
+                # Through `data`, which counts no write: a graph that was made before and waits for
+                # its backward pass, as that of a GAN's generator, would refuse it.
+                value.data.copy_(content)
                 if gradient is not None:
                     gradient.copy_(gradient_content)
                 if value.grad is not gradient:
