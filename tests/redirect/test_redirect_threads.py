@@ -1,4 +1,4 @@
-"""Threads of a script that use files beside it: a logger's writer, while checkpoints are renamed."""
+"""Threads of a script that use files beside it, as a logger does while checkpoints are renamed."""
 
 import os
 import sys

@@ -20,7 +20,7 @@ import numpy as np
 
 from hotloop.errors import StateError
 from hotloop.loop.foreign_state import SAVERS, Restore
-from hotloop.loop.values import ATOMS, is_tensor, torch_if_loaded, version_of
+from hotloop.loop.values import ATOMS, is_tensor, torch_if_loaded
 
 # Pairs of methods with which an object saves and restores itself, the first that fits.
 PROTOCOLS = (("get_state", "set_state"), ("clone_state", "restore_state"))
