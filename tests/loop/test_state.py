@@ -2,6 +2,7 @@
 
 import collections
 import csv
+import multiprocessing
 import random
 from types import SimpleNamespace
 from typing import Any
@@ -215,6 +216,23 @@ def test_what_cannot_be_saved_is_named_with_its_path() -> None:
     ]
     with pytest.raises(StateError, match=r"state\[1\] \(Holder\)\.value\['loader'\]"):
         Snapshot([holder, holder, Holder(holder)][1:] and [Holder(1), holder])
+
+
+def test_what_is_in_another_process_is_not_put_back() -> None:
+    here, there = multiprocessing.Pipe()
+    process = multiprocessing.Process(target=print)
+    for part in (here, process, multiprocessing.Lock()):
+        (fault,) = unsupported_parts([Holder(part)])
+        assert "in other processes" in fault.reason
+    for end in (here, there):
+        end.close()
+
+
+def test_types_and_pictures_that_are_drawn_anew_stand_in_no_way() -> None:
+    pygame = pytest.importorskip("pygame")
+    held = Holder([float | None, list[int], pygame.Surface((4, 4)), pygame.time.Clock()])
+    assert not unsupported_parts([held])
+    Snapshot([held]).restore()
 
 
 def test_reachable_objects_are_known_by_identity() -> None:

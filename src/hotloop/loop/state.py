@@ -19,7 +19,7 @@ from typing import Any, cast
 import numpy as np
 
 from hotloop.errors import StateError
-from hotloop.loop.foreign_state import SAVERS, Restore
+from hotloop.loop.foreign_state import SAVERS, Restore, is_of_processes
 from hotloop.loop.values import ATOMS, is_tensor, torch_if_loaded
 
 # Pairs of methods with which an object saves and restores itself, the first that fits.
@@ -37,6 +37,8 @@ _SHARED = (
     types.MappingProxyType,
     types.GetSetDescriptorType,
     types.MemberDescriptorType,
+    types.GenericAlias,
+    types.UnionType,
     property,
     staticmethod,
     classmethod,
@@ -247,6 +249,9 @@ class _Walk:
         saver = SAVERS.get(f"{_module_of(kind)}.{kind.__qualname__}")
         if saver is not None:
             self.restores.append(saver(value))
+            return
+        if is_of_processes(value):
+            self.unsupported.append(Unsupported(path, "a part of it is in other processes"))
             return
         pair = protocol_of(value)
         if pair is not None:

@@ -101,9 +101,24 @@ class Cut:
 
     @cached_property
     def likeness(self) -> float:
-        """How alike the segments are, 0 to 1: of each stage by its time, unusual segments none."""
+        """How alike the segments are, 0 to 1: of each stage by its time, unusual segments none.
+
+        What an unusual segment holds beside an iteration says nothing if nothing is learned by it:
+        an evaluation may take most of the time.
+        """
         times = self.iterations.sum(axis=0) * self.course.weight_ns
-        return float(times @ self.stage_likeness) / max(float(self.held_ns.sum()), 1e-9)
+        held_ns = float(self.held_ns.sum()) - self._evaluated_ns()
+        return float(times @ self.stage_likeness) / max(held_ns, 1e-9)
+
+    def _evaluated_ns(self) -> float:
+        """The time in unusual segments beyond that of an iteration, if they update no more."""
+        update = self.course.codes([self.course.update])
+        if self.usual.all() or not update or not self.iterations[:, update].all():
+            return 0.0
+        unusual, most = self.counts[~self.usual], self.iterations[:, update].max()
+        beside = unusual[:, update[0]] <= most
+        times = self.held_ns[~self.usual][beside] - np.median(self.held_ns[self.usual])
+        return float(times.sum())
 
     @cached_property
     def score(self) -> float:

@@ -29,6 +29,9 @@ UNUSED_OPTIMISER_S = 30.0
 # Where stages with more than this share of the time are not in what repeats now, it must have
 # repeated for so many times as long as what was before.
 LEFT_OUT, PATIENCE = 0.05, 6
+# An iteration with so many times the calls of the others also holds something else, such as an
+# evaluation, and is left out; the others' number follows what they become, each with this weight.
+TOO_MANY, WEIGHT = 10, 0.1
 FIRST_LOOK_NS = 500_000_000
 # From one look to the next the time grows by this, as what is looked through does.
 NEXT_LOOK = 1.3
@@ -59,7 +62,10 @@ class FoundIterations:
         self._begin_ns = 0
         self._next_look_ns = 0
         self._counted = 0.0
+        self._thread = threading.get_ident()
         self._within_until_ns = 0  # the end of the last call of a function of the user's
+        self._usual_calls = 0.0  # in an iteration
+        self._begun_calls = 0  # in the iteration that has begun
         self._phase: Iteration | None = None
         self.away = False  # outside of the phase that was entered
 
@@ -90,6 +96,7 @@ class FoundIterations:
         watched_s = (now_ns - self._begin_ns) * 1e-9
         if isinstance(found, Iteration) and self._is_believed(found, watched_s):
             self._matcher = Matcher(found)
+            self._usual_calls = sum(found.calls.values())
             self._choose_unit()
             # The step of an env within ten others is a part of theirs: it need not pay for a place.
             self._recognition.drop_unused()
@@ -108,7 +115,9 @@ class FoundIterations:
         if found.confidence < min(sure for after_s, sure in SURE if known_s >= after_s):
             return False
         steady_s = found.count * found.duration_s
-        before_s = max(watched_s - steady_s, 0.0)
+        # What comes between them now and then, as an evaluation, says nothing against them.
+        first_ns = max(self._begin_ns, self._calls[0].start_ns)
+        before_s = max(found.begin_ns - first_ns, 0) * 1e-9
         updates = self._expects_updates or self._recognition.objects.get(OPTIMISER_STEP)
         if updates and not trains:
             return watched_s >= UNUSED_OPTIMISER_S
@@ -132,7 +141,19 @@ class FoundIterations:
                 self.away = False
             elif called.name not in self._phase.calls and called.name not in SIDE_WORK:
                 self.away = True
+        else:
+            self._leave_out_the_unusual(starts)
         return starts
+
+    def _leave_out_the_unusual(self, starts: bool) -> None:
+        """Be away from when an iteration has far too many calls, until the next one starts."""
+        most = TOO_MANY * self._usual_calls
+        if starts:
+            self._usual_calls += WEIGHT * (min(self._begun_calls, most) - self._usual_calls)
+            self._begun_calls, self.away = 0, False
+        self._begun_calls += 1
+        if self._begun_calls > most:
+            self.away = True
 
     def inner_phases(self) -> list[InnerPhase]:
         """The phases of an iteration, if it is long and they are nearly all of it; else none."""
@@ -166,9 +187,14 @@ class FoundIterations:
                 f"no iterations were found for sure: {seen}, and alike by "
                 f"{self.iteration.confidence:.0%}; say what begins one with --iteration"
             )
+        if threading.get_ident() == self._thread:  # also those since the last look
+            self._take_calls()
         found = self._find()
-        why = found.why if isinstance(found, Unknown) else "it ended too soon after they were found"
-        return f"no iterations were found by the calls of the libraries that it uses: {why}"
+        if isinstance(found, Unknown):
+            return (
+                f"no iterations were found by the calls of the libraries that it uses: {found.why}"
+            )
+        return f"{found} was seen {found.count} times, and then it ended: let it run for longer"
 
     def state(self) -> Sequence[object]:
         """What can be put back of the objects that the calls work on.

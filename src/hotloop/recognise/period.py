@@ -7,7 +7,7 @@ import numpy as np
 
 from hotloop.errors import SettingError, nearest
 from hotloop.loop.figures import Unknown
-from hotloop.recognise.calls import SOURCES, UPDATE, Call, Course, course_of
+from hotloop.recognise.calls import ACT, SIDE_WORK, UPDATE, Call, Course, course_of
 from hotloop.recognise.cuts import ANY, Cut, Rule, cut, order
 from hotloop.recognise.search import FEWEST
 from hotloop.recognise.stretches import steady
@@ -16,10 +16,13 @@ __all__ = ["ANY", "Call", "Iteration", "Matcher", "find_iteration"]
 
 # A call tells the next one in this share of the cases where an order can be seen.
 REPEATS_IN_ORDER = 0.6
-# The durations that are compared, between these quantiles.
-MIDDLE = (0.05, 0.95)
+# The durations that are compared, between these quantiles. Where other programs want the cores too,
+# one iteration in seven may be interrupted, for tens of times its own length.
+MIDDLE = (0.05, 0.75)
 # Stages of which an iteration has as many calls, within this share, stand in one bracket.
 EQUALLY_OFTEN = 0.02
+# What a loop of something else calls now and then, or several times in each iteration.
+_BESIDE = {*SIDE_WORK, ACT, "communication", "transfer", "sync"}
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Iteration:
     their first calls. duration_s: the mean. confidence: how alike the iterations are, in their
     calls and in their time, over how many; 0 to 1. count: the iterations that were seen. rare:
     stages that are not in most iterations. skipped: stages that do not come between `after` and
-    `start`.
+    `start`. begin_ns: the start of the first of them.
     """
 
     after: str
@@ -42,6 +45,7 @@ class Iteration:
     count: int
     rare: tuple[str, ...] = ()
     skipped: frozenset[str] = frozenset()
+    begin_ns: int = 0
 
     def __str__(self) -> str:
         groups: list[tuple[float, list[str]]] = []
@@ -118,6 +122,7 @@ def iteration_of(found: Cut) -> Iteration:
         found.count,
         found.rare(),
         found.rule.skipped,
+        int(found.course.start_ns[found.places[0]]),
     )
 
 
@@ -140,7 +145,7 @@ def _too_little(course: Course) -> str:
             f"{len(course)} calls of stages were seen, at least {FEWEST + 1} show a repetition: "
             "measure for longer, or name the stages of the loop"
         )
-    if len(course.has) == 1 and not course.has & {*SOURCES, course.update}:
+    if len(course.has) == 1 and course.has <= _BESIDE:
         return (
             f"only {_listed(course)} was called: no data, no env step, no update; "
             "choose it as the stage if each call of it is an iteration"

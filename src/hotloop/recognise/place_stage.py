@@ -7,7 +7,7 @@ from typing import Any
 
 from hotloop.loop.arm import SUBSTITUTES, Kind, kind_of
 from hotloop.loop.control import SharedControl
-from hotloop.loop.event import MAX_STAGES, current_lane
+from hotloop.loop.event import MAX_STAGES
 from hotloop.loop.probe import Probe
 from hotloop.loop.stage_types import Effect, StageKind
 from hotloop.recognise.keyed_tape import KeyedTape
@@ -124,7 +124,8 @@ class PlaceStage(Probe):
             output = function(*args, **kwargs)
             if kind == _DELAY:
                 self._note_delay(control.clock.wait_ns(self._delay_ns(word)))
-        self._write_log(start, current_lane())
+        # Of its thread, also in a task of asyncio: no other task goes on within such a call.
+        self._write_log(start, threading.get_ident())
         return output
 
     def _stand_in(

@@ -87,7 +87,8 @@ def unknown(verdict: Verdict) -> Sentence | None:
     reasons = {rows[name].not_replaced or "too few rounds" for name in verdict.unknown}
     return [
         *listed(verdict.unknown),
-        f": not replaced, so their gain is unknown ({_any(reasons)})",
+        f": not replaced, so {'its' if len(verdict.unknown) == 1 else 'their'} gain is unknown "
+        f"({_any(reasons)})",
     ]
 
 
@@ -97,6 +98,7 @@ def _nothing(verdict: Verdict) -> Sentence:
         words: list[str | Name | Amount] = [
             "nothing: no stage alone, and no pair tried, gains what is worth it"
         ]
+        words += _rest_is_most(verdict)
         unclear = [row.name for row in verdict.rows if row.verdict == "unclear"]
         if unclear:
             words += ["; not clear yet: ", *listed(unclear), " (a larger --budget tells)"]
@@ -111,13 +113,22 @@ def _nothing(verdict: Verdict) -> Sentence:
     ]
 
 
+def _rest_is_most(verdict: Verdict) -> Sentence:
+    """Say where the time is if not in the stages."""
+    rest = verdict.rest
+    if rest is None or any(rest.share < row.share for row in verdict.rows):
+        return []
+    return [f"; {percent(rest.share)} of the time is between the stages, which no stage can gain"]
+
+
 def _replaced(verdict: Verdict) -> bool:
     return any(isinstance(row.gain, Interval) for row in verdict.rows)
 
 
 def _any(reasons: Iterable[str]) -> str:
     first, *more = sorted(reasons)
-    return first + (f"; and {len(more)} other reasons, in the table" if more else "")
+    others = "1 other reason" if len(more) == 1 else f"{len(more)} other reasons"
+    return first + (f"; and {others}, in the table" if more else "")
 
 
 def _times_as_fast(k: float) -> str:
@@ -152,8 +163,16 @@ def _most_is_left(verdict: Verdict) -> list[str]:
     found = verdict.rest
     if found is None or not isinstance(found.left, Interval) or found.left.low < MOST_IS_LEFT:
         return []
+    left = f"{interval(found.left, percent)} of the time is left when every stage "
+    kept = [row for row in verdict.rows if row.inside is None and row.not_replaced]
+    if kept and max(row.share for row in kept) > found.share:
+        largest = max(kept, key=lambda row: row.share)
+        return [
+            f"{left}that can be replaced is free: {largest.name}, which is delayed only, has "
+            f"{percent(largest.share)} of the time, and nothing says what of it could be gained"
+        ]
     return [
-        f"{interval(found.left, percent)} of the time is left when every stage is free: no stage "
+        f"{left}is free: no stage "
         "can gain it. Make functions between the stages stages of their own (of a script as it is: "
         "--stage module:function)"
     ]

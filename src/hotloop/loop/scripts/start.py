@@ -17,6 +17,13 @@ from hotloop.loop.stack import stack_of
 WATCH_CALLS = 4
 # How often a script without iterations is looked at.
 LOOK_S = 0.25
+# Files whose functions run while modules are imported, and while models are compiled.
+_IMPORTING = ("<frozen importlib",)
+_COMPILING = (
+    "torch/_dynamo/convert_frame.py",
+    "torch/_inductor/compile_fx.py",
+    "jax/_src/compiler.py",
+)
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,7 @@ class StartLimits:
     first_call: float | None = None
     """Outside of imports, until a stage is called."""
     first_iteration: float | None = None
-    """From the first call of a stage."""
+    """From the first call of a stage, outside of imports and of compiling a model."""
 
 
 class Starting(Protocol):
@@ -73,14 +80,16 @@ def _watch_for_iterations(
     """Stop the script as soon as `_reason_to_stop` has a reason; runs on a thread of its own."""
     made_before = dict(session.control.stages)
     begin = last = time.monotonic()
-    running = 0.0
+    running = since_call = 0.0
     while not done.wait(LOOK_S) and session.conductor is None:
         now = time.monotonic()
-        running += 0.0 if _is_importing(session.main) else now - last
+        passed = 0.0 if _is_preparing(session.main) else now - last
+        running += passed
+        since_call += passed if session.first_call_ns is not None else 0.0
         last = now
         stages = list(session.control.stages.items())
         made = any(made_before.get(name) is not known for name, known in stages)
-        reason = _reason_to_stop(session, start_limits, made, now - begin, running)
+        reason = _reason_to_stop(session, start_limits, made, now - begin, running, since_call)
         if reason is not None:
             session.stopped = reason
             session.stopper.ask()
@@ -88,11 +97,18 @@ def _watch_for_iterations(
 
 
 def _reason_to_stop(
-    session: Starting, start_limits: StartLimits, made: bool, passed_s: float, running_s: float
+    session: Starting,
+    start_limits: StartLimits,
+    made: bool,
+    passed_s: float,
+    running_s: float,
+    watched_s: float,
 ) -> str | None:
-    """Return why to stop a script now, or None; running_s: the time outside of imports."""
+    """Return why to stop a script now, or None.
+
+    running_s: the time outside of imports; watched_s: that part of it since the first call.
+    """
     if session.first_call_ns is not None:
-        watched_s = (session.control.clock.now_ns() - session.first_call_ns) * 1e-9
         if watched_s >= (start_limits.first_iteration or float("inf")):
             if session.marks is not None:
                 return f"{watched_s:.0f} s after its first call, {session.marks.why_not()}"
@@ -115,7 +131,7 @@ def _reason_to_stop(
     return None
 
 
-def _is_importing(thread: int) -> bool:
-    return any(
-        frame.f_code.co_filename.startswith("<frozen importlib") for frame in stack_of(thread)
-    )
+def _is_preparing(thread: int) -> bool:
+    """Whether a thread imports a module or compiles a model: both take as long as they take."""
+    files = [frame.f_code.co_filename for frame in stack_of(thread)]
+    return any(file.startswith(_IMPORTING) or file.endswith(_COMPILING) for file in files)

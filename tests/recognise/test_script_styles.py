@@ -1,0 +1,125 @@
+"""Scripts in other styles than the usual ones: their iterations are found, and nothing breaks."""
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from hotloop.errors import LoopError
+from hotloop.results.benchmark import BenchmarkResult, run_benchmark
+from hotloop.results.simplify import run_simplify
+
+# A validation of 80 batches after 20 of the training takes most of the time.
+VALIDATING = """
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader, TensorDataset
+
+    rows = TensorDataset(torch.randn(640, 4), torch.randn(640, 1))
+    model = nn.Linear(4, 1)
+    optimiser = torch.optim.SGD(model.parameters(), 1e-3)
+    while True:
+        for x, y in DataLoader(rows, batch_size=32, shuffle=True):
+            optimiser.zero_grad()
+            nn.functional.mse_loss(model(x), y).backward()
+            optimiser.step()
+        with torch.no_grad():
+            for x, y in DataLoader(rows, batch_size=8):
+                model(x)
+"""
+GAN = """
+    import torch
+    from torch import nn
+
+    make = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 8))
+    judge = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+    of_make, of_judge = (torch.optim.Adam(each.parameters()) for each in (make, judge))
+    while True:
+        made = make(torch.randn(16, 8))
+        loss = judge(torch.randn(16, 8)).mean() - judge(made.detach()).mean()
+        of_judge.zero_grad()
+        loss.backward()
+        of_judge.step()
+        of_make.zero_grad()
+        judge(made).mean().backward()
+        of_make.step()
+"""
+TASKS = """
+    import asyncio
+    import gymnasium as gym
+
+    async def act(steps):
+        env = gym.make("CartPole-v1")
+        env.reset(seed=0)
+        while True:
+            step = env.step(env.action_space.sample())
+            await steps.put(step)
+            if step[2]:
+                env.reset()
+
+    async def main():
+        steps = asyncio.Queue(2)
+        tasks = [asyncio.create_task(act(steps)) for _ in range(2)]
+        while True:
+            await steps.get()
+
+    asyncio.run(main())
+"""
+WITHOUT_OPTIMISER = """
+    import torch
+
+    weights = torch.zeros(4, requires_grad=True)
+    for _ in range({iterations}):
+        (torch.randn(8, 4) @ weights - 1).square().mean().backward()
+        with torch.no_grad():
+            weights -= 0.01 * weights.grad
+            weights.grad.zero_()
+"""
+
+
+def written(folder: Path, text: str, **values: object) -> str:
+    text = textwrap.dedent(text)
+    for name, value in values.items():
+        text = text.replace("{" + name + "}", str(value))
+    (folder / "train.py").write_text(text)
+    return str(folder / "train.py")
+
+
+def stages_of(found: BenchmarkResult) -> set[str]:
+    return {stage.name for stage in found.summary.stages if stage.calls_per_iteration}
+
+
+def test_a_long_validation_is_left_out_however_much_of_the_time_it_has(tmp_path: Path) -> None:
+    found = run_benchmark(written(tmp_path, VALIDATING), seconds=2)
+    assert stages_of(found) == {
+        "data",
+        "forward",
+        "backward",
+        "forward + backward",
+        "optimiser step",
+    }
+    summary = found.summary
+    assert summary.units_per_s.value == pytest.approx(32 * summary.iterations_per_s.value, rel=0.05)
+
+
+def test_arms_begin_while_a_graph_waits_for_its_backward_pass(tmp_path: Path) -> None:
+    found = run_simplify(written(tmp_path, GAN), budget=4)
+    assert {row.name for row in found.verdict.rows} >= {"forward + backward", "optimiser step"}
+
+
+def test_calls_in_tasks_of_asyncio_are_the_script_s_own(tmp_path: Path) -> None:
+    found = run_benchmark(written(tmp_path, TASKS), seconds=1)
+    assert found.summary.unit == "env steps"
+    assert "env step" in stages_of(found)
+
+
+def test_a_loop_that_changes_its_weights_by_itself(tmp_path: Path) -> None:
+    found = run_benchmark(written(tmp_path, WITHOUT_OPTIMISER, iterations=10**9), seconds=1)
+    assert stages_of(found) >= {"backward"}
+
+
+def test_what_was_seen_of_a_script_that_ended_before_its_iterations_were_known(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(LoopError, match=r"was seen \d+ times, and then it ended"):
+        run_simplify(written(tmp_path, WITHOUT_OPTIMISER, iterations=60), budget=3)
