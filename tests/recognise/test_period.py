@@ -221,6 +221,11 @@ def test_a_rollout_belongs_to_the_iteration_however_fast_it_is(rollout_us: float
     assert iteration.calls["env step"] == 128
 
 
+def test_waits_while_processes_are_started_are_not_the_source_of_the_loop() -> None:
+    iteration = found(("wait",) * 9 + tuple(ppo(12)))
+    assert usual(iteration)["env step"] == 128
+
+
 def test_a_rollout_and_minibatches_from_a_loader() -> None:
     iteration = found((*STEP * 128, *SUPERVISED * 16) * 8)
     assert (iteration.after, iteration.start) == (OPT, "act")

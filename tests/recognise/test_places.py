@@ -64,6 +64,26 @@ def _of(module: nn.Linear) -> tuple[torch.Tensor, torch.Tensor]:
     return module.weight.detach(), module.bias.detach()
 
 
+def test_a_collector_of_tianshou_acts_though_gradients_are_on(recognition) -> None:
+    collector = pytest.importorskip("tianshou.data.collector")
+    policy = nn.Linear(2, 2)
+
+    class Collector(collector.BaseCollector):
+        def __init__(self) -> None: ...
+        def _collect(self) -> None: ...
+
+        def _compute_action_policy_hidden(self) -> torch.Tensor:
+            return policy(torch.ones(4, 2))
+
+    recorded(recognition, Collector()._compute_action_policy_hidden)
+    assert {event.stage for event in recognition.control.drain_events()} == {
+        recognition.stages["act"].index
+    }
+    under(recognition, Arm("free", {"act": FREE}))
+    assert Collector()._compute_action_policy_hidden().requires_grad
+    assert policy(torch.ones(4, 2)).grad_fn is not None
+
+
 def test_a_replayed_forward_pass_has_gradients_that_lead_nowhere(recognition) -> None:
     module = nn.Linear(2, 3)
     optimiser = torch.optim.SGD(module.parameters(), 0.1)

@@ -20,6 +20,7 @@ class Inside(threading.local):
     """Whether this thread is within a recognised call: what that calls is a part of it."""
 
     now = False
+    acts = False  # whether what this thread calls is acting, though gradients are on
     own = 0  # functions of the user's that are stages, and are under way, one within the other
 
     def __reduce__(self) -> tuple[type, tuple[()]]:

@@ -42,15 +42,16 @@ def needs(course: Course) -> frozenset[str]:
     """
     if course.update not in course.has:
         return _simulations(course)
-    source = min(SOURCES, key=course.first)
-    if source not in course.has:
-        return frozenset({course.update})
     update = course.update
-    both = course.code[np.isin(course.code, course.codes([source, update]))]
-    both = both == course.names.index(update)
-    returns = int((both[:-1] & ~both[1:]).sum())
-    came_first, often = not both[0], both.sum() <= OFTEN * returns
-    return frozenset({update, source} if returns and (came_first or often) else {update})
+    for source in sorted(course.has & set(SOURCES), key=course.first):
+        both = course.code[np.isin(course.code, course.codes([source, update]))]
+        both = both == course.names.index(update)
+        returns = int((both[:-1] & ~both[1:]).sum())
+        came_first, often = not both[0], both.sum() <= OFTEN * returns
+        # Waits while processes are started come first, and not again.
+        if returns and (came_first or often):
+            return frozenset({update, source})
+    return frozenset({update})
 
 
 def _simulations(course: Course) -> frozenset[str]:

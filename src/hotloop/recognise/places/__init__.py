@@ -38,6 +38,7 @@ PLACES: Mapping[str, str] = {
     "pytorch_lightning.loggers.logger": "loggers",
     "gym.core": "gymnasium_envs",
     "tianshou.env.venvs": "library_envs",
+    "tianshou.data.collector": "acting",
     "pettingzoo.utils.env": "library_envs",
     "envpool.python.envpool": "library_envs",
     "stable_baselines3.common.buffers": "replay_buffers",

@@ -1,4 +1,7 @@
-"""The outermost call of an `nn.Module`: acting where no gradient is kept, else a forward pass."""
+"""The outermost call of an `nn.Module`: acting where no gradient is kept, else a forward pass.
+
+Where a library is known to act with gradients on (`acting`), that is acting too.
+"""
 
 import copy
 import functools
@@ -43,7 +46,8 @@ def install(recognition: Recognition, module: ModuleType) -> None:
                 return compiled(*args, **kwargs)
             return self._call_impl(*args, **kwargs)
         with_gradient = keeps_gradient(self, args)
-        stage, replay = (forward, _WITH_GRADIENT) if with_gradient else (act, _WITHOUT)
+        stage = forward if with_gradient and not inside.acts else act
+        replay = _WITH_GRADIENT if with_gradient else _WITHOUT
         recognition.note(stage.name, self)
         function = self._compiled_call_impl or self._call_impl
         inside.now = True
