@@ -149,8 +149,7 @@ def _find(target: str) -> tuple[Any, str]:
     """
     name, _, argument = target.partition(":")
     if name in BUILT_IN:
-        place, _, attribute = BUILT_IN[name].declared.partition(":")
-        return getattr(importlib.import_module(place), attribute), argument
+        return _built_in(name), argument
     if Path(target).suffix in _MODEL_FILES:
         from hotloop.sim.config import load_model
 
@@ -166,6 +165,17 @@ def _find(target: str) -> tuple[Any, str]:
         usable = [key for key, value in vars(module).items() if _may_run(value)]
         raise TargetError(f"{place} has no function {attribute!r}{did_you_mean(attribute, usable)}")
     return getattr(module, attribute), argument
+
+
+def _built_in(name: str) -> Any:
+    """What a short name stands for. Raises: TargetError without the extra that it needs."""
+    place, _, attribute = BUILT_IN[name].declared.partition(":")
+    try:
+        return getattr(importlib.import_module(place), attribute)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise TargetError(f"{name}: needs torch: pip install 'hotloop[torch]'") from None
 
 
 def _script(target: str) -> ScriptPlace | None:
