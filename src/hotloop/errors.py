@@ -4,6 +4,7 @@ A message says where, what was expected, what was got, and what to do.
 """
 
 import difflib
+import sys
 from collections.abc import Iterable
 
 
@@ -108,6 +109,20 @@ class RecordError(HotloopError):
 
 class PopulationError(HotloopError):
     """A population whose data are inconsistent: a bad column, an edge to a missing agent."""
+
+
+class PlatformError(HotloopError, ImportError):
+    """An operating system on which nothing of hotloop is tested."""
+
+
+def expect_linux() -> None:
+    """Refuse any other system than Linux. Raises: PlatformError."""
+    if sys.platform != "linux":
+        system = {"darwin": "macOS", "win32": "Windows"}.get(sys.platform, sys.platform)
+        raise PlatformError(
+            f"expected Linux, got {system}, where nothing of hotloop is tested: use a machine, a "
+            "virtual machine or a container with Linux (docker/cpu.Dockerfile)"
+        )
 
 
 def expect_positive(name: str, value: float | None) -> None:

@@ -1,45 +1,27 @@
 """The package as it is built: what is in it, and what it does in an environment of its own."""
 
-import re
 import tarfile
-import tomllib
 import zipfile
-from collections.abc import Mapping
 from email import message_from_bytes
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
-from support.installed import ROOT, Environment, build, copied_sources, needed
+from support.installed import (
+    EXTRAS,
+    FOREIGN,
+    LOOP,
+    PROJECT,
+    SERVES,
+    Environment,
+    build,
+    copied_sources,
+    needed,
+)
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-EXTRAS = PROJECT["optional-dependencies"]
-LOOP = re.search(r"```python\n(import hotloop\n.*?)```", (ROOT / "README.md").read_text(), re.S)
-# What each extra is for, as Python that only runs with it.
-SERVES: Mapping[str, str] = {
-    "torch": "import hotloop.learn.ppo, hotloop.sim.runner",
-    "ray": "import hotloop.envs.ray",
-    "tianshou": "import hotloop.integrations.tianshou",
-    "torchrl": "import hotloop.integrations.torchrl",
-    "stable-baselines3": "import hotloop.integrations.stable_baselines3",
-    "pettingzoo": "import hotloop.integrations.pettingzoo, pettingzoo",
-    "envpool": "import hotloop.integrations.envpool, envpool",
-    "atari": "import hotloop.integrations.atari, ale_py, cv2",
-    "populations": "import hotloop.populations.tables, pyarrow.parquet",
-    "plan": "import hotloop.plan.simulation, simpy",
-    "plot": "import hotloop.report.picture, matplotlib.figure",
-    "optimize": "import hotloop.optimize.proposals, optuna",
-    "tensorboard": "import tensorboard",
-    "profile": "import hotloop.profile.profile, memray, perfetto, pyinstrument",
-    "docs": "import mkdocs, material, mkdocstrings",
-    "peers": "import envpool, torchrl, minigrid",
-    "dev": "import torch, ray, pytest, ruff, hypothesis, mypy",
-}
 # They load torch once more, which the extra of that name does.
 LARGE = ("tianshou", "torchrl", "stable-baselines3", "dev")
-# Warnings of packages that are imported, which are theirs.
-FOREIGN = "import warnings; warnings.simplefilter('ignore')\n"
 
 
 @pytest.fixture(scope="module")
@@ -127,8 +109,7 @@ def test_help_and_version_need_no_extra(plain: Environment, tmp_path: Path) -> N
 
 
 def test_from_doctor_to_the_first_page_needs_no_extra(plain: Environment, tmp_path: Path) -> None:
-    assert LOOP
-    (tmp_path / "loop.py").write_text(LOOP[1])
+    (tmp_path / "loop.py").write_text(LOOP)
     for words in (
         ["doctor", "--seconds", "0.2"],
         ["benchmark", "loop.py:make_loop", "--seconds", "1", "--save", "first.run"],
@@ -162,8 +143,7 @@ def test_from_doctor_to_the_first_page_needs_no_extra(plain: Environment, tmp_pa
 def test_what_an_extra_is_missing_for_is_said_in_one_sentence(
     plain: Environment, tmp_path: Path, words: list[str], extra: str
 ) -> None:
-    assert LOOP
-    (tmp_path / "loop.py").write_text(LOOP[1])
+    (tmp_path / "loop.py").write_text(LOOP)
     (tmp_path / "points.csv").write_text(
         "nodes,cores_per_node,step_s,sps\n1,8,0.01,700\n2,8,0.01,1400\n4,8,0.01,2700\n"
     )
@@ -193,4 +173,3 @@ def test_an_extra_brings_all_that_it_serves(
     made.link(distributions)
     done = made.run("python", "-c", FOREIGN + SERVES[extra], cwd=folder)
     assert done.returncode == 0, done.stderr
-

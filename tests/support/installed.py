@@ -6,11 +6,13 @@ What the metadata forgets cannot be imported there.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import venv
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -20,6 +22,32 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[2]
 # Only against hanging.
 DEADLINE_S = 500
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS: Mapping[str, list[str]] = PROJECT["optional-dependencies"]
+# What each extra is for, as Python that only runs with it.
+SERVES: Mapping[str, str] = {
+    "torch": "import hotloop.learn.ppo, hotloop.sim.runner",
+    "ray": "import hotloop.envs.ray",
+    "tianshou": "import hotloop.integrations.tianshou",
+    "torchrl": "import hotloop.integrations.torchrl",
+    "stable-baselines3": "import hotloop.integrations.stable_baselines3",
+    "pettingzoo": "import hotloop.integrations.pettingzoo, pettingzoo",
+    "envpool": "import hotloop.integrations.envpool, envpool",
+    "atari": "import hotloop.integrations.atari, ale_py, cv2",
+    "populations": "import hotloop.populations.tables, pyarrow.parquet",
+    "plan": "import hotloop.plan.simulation, simpy",
+    "plot": "import hotloop.report.picture, matplotlib.figure",
+    "optimize": "import hotloop.optimize.proposals, optuna",
+    "tensorboard": "import tensorboard",
+    "profile": "import hotloop.profile.profile, memray, perfetto, pyinstrument",
+    "docs": "import mkdocs, material, mkdocstrings",
+    "peers": "import envpool, torchrl, minigrid",
+    "dev": "import torch, ray, pytest, ruff, hypothesis, mypy",
+}
+# Warnings of packages that are imported, which are theirs.
+FOREIGN = "import warnings; warnings.simplefilter('ignore')\n"
+(LOOP,) = re.findall(r"```python\n(import hotloop\n.*?)```", (ROOT / "README.md").read_text(), re.S)
+"""The loop that the README shows."""
 _NOT_SOURCE = ("__pycache__", "*.egg-info", "build")
 _HOOK = "import sys; from setuptools import build_meta; build_meta.{hook}(sys.argv[1])"
 

@@ -4,6 +4,8 @@ import importlib
 import importlib.util
 import sys
 
+from hotloop.errors import PlatformError, did_you_mean, expect_linux
+
 VERBS = {
     "benchmark": "how fast is it, and where does the time go?",
     "profile": "what do profilers say of its stages: time, memory, arithmetic, bytes?",
@@ -60,11 +62,14 @@ def main(arguments: list[str] | None = None) -> int:
         print(version("hotloop"))
         return 0
     if verb not in VERBS:
-        from hotloop.errors import did_you_mean
-
         hint = did_you_mean(verb, VERBS) or "."
         print(f"hotloop: no verb {verb!r}{hint} It knows: {', '.join(VERBS)}", file=sys.stderr)
         return 2
+    try:
+        expect_linux()
+    except PlatformError as error:
+        print(f"hotloop: {error}", file=sys.stderr)
+        return 1
     if verb in NEED_TORCH and importlib.util.find_spec("torch") is None:
         print(f"hotloop: {verb} needs torch: pip install 'hotloop[torch]'", file=sys.stderr)
         return 1

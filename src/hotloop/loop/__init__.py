@@ -1,4 +1,11 @@
-"""What the method and the engines have in common: stages, loops, arms, time, and runs."""
+"""What the method and the engines have in common: stages, loops, arms, time, and runs.
+
+On another system than Linux, importing it is refused: it stands on what Linux shows of processes.
+"""
+
+from hotloop.errors import expect_linux
+
+expect_linux()  # before anything that would fail there in a way of its own
 
 from hotloop.loop.arm import BURN, DELAY, FREE, PAD, REAL, WAIT, Arm, Mode
 from hotloop.loop.clock import Clock, RealClock

@@ -1,5 +1,9 @@
 """The mathematics of the learners: pure functions, arrays in and arrays out; loops are compiled."""
 
+from hotloop.errors import expect_linux
+
+expect_linux()
+
 from hotloop.ops.n_step import NStepWindows, n_step_returns, n_step_windows
 from hotloop.ops.normalise import (
     Moments,

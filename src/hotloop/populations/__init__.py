@@ -7,6 +7,10 @@
 Importing this loads neither torch nor pandas, and compiles nothing.
 """
 
+from hotloop.errors import expect_linux
+
+expect_linux()
+
 from hotloop.populations import astoria, brooklyn
 from hotloop.populations.data import PopulationData
 from hotloop.populations.load import load
