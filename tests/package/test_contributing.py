@@ -41,7 +41,7 @@ def test_a_name_stands_in_the_file_that_it_is_looked_for_in(name: str, file: str
 def test_names_were_looked_for() -> None:
     assert {"BACKENDS", "VERBS", "KINDS", "BUILT_IN", "levers_of"} <= {
         name for name, _ in NAMED
-    } | {name for name in re.findall(r"`(\w+)`", TEXT)}
+    } | set(re.findall(r"`(\w+)`", TEXT))
 
 
 def test_the_commands_of_make_are_there() -> None:

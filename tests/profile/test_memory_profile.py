@@ -2,6 +2,7 @@
 
 import sys
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -101,17 +102,32 @@ class Owner:
 SEEN: deque[int] = deque()
 
 
+class Shared:
+    """Its class holds bytes by number: the collector follows no such dict."""
+
+    by_number: dict[int, bytes] = {}  # noqa: RUF012  # shared on purpose
+
+
+def adder() -> Callable[[int], None]:
+    hidden: list[int] = []
+    return lambda number: hidden.append(number)
+
+
 def test_what_grows_is_found_by_the_name_of_its_holder() -> None:
-    owner, still = Owner(), {"a": 1}
+    owner, still, add = Owner(), {"a": 1}, adder()
     with (holders := Holders()):
         for number in range(10):
             owner.held.append(number)
             SEEN.append(number)
+            Shared.by_number[number] = bytes(3)
+            add(number)
         still["b"] = 2
     found = {each.name: each for each in holders.growing(10)}
     assert found["Owner.held"].items_per_iteration == 1.0
     assert found[f"{__name__}.SEEN"].kind == "deque"
-    assert len(found) == 2
+    assert found[f"{__name__}.Shared.by_number"].kind == "dict"
+    assert found["hidden in adder.<locals>.<lambda>"].items == 10
+    assert len(found) == 4
 
 
 def test_a_snapshot_of_a_card_is_read_by_stage_and_line() -> None:

@@ -102,7 +102,7 @@ def _against(sps: np.ndarray, rates: list[Figure], row: int, base: int | None, w
     both = np.isfinite(sps[row]) & np.isfinite(sps[base])
     if not both.any():
         return Unknown("no round holds both")
-    return paired_ratio(sps[row][both], sps[base][both])
+    return paired_ratio(sps[row][both], sps[base][both]).above_zero()
 
 
 def _may_be_one(ratio: Figure) -> bool:

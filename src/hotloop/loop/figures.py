@@ -16,6 +16,7 @@ import numpy as np
 RESAMPLES = 2_000
 WINDOWS = 40
 CONFIDENCE = 0.95
+MAX_LOG = 500.0  # beyond it a number has no place in a float
 MAX_DEGREES = 400  # beyond it Student's t differs from the normal distribution in the third digit
 
 
@@ -43,6 +44,17 @@ class Interval:
     def at_most(self, limit: float) -> "Interval":
         """The interval of a value that cannot be larger than `limit`."""
         return Interval(min(self.value, limit), min(self.low, limit), min(self.high, limit))
+
+    def above_zero(self) -> "Interval":
+        """The interval of a positive value, as wide as this one in logarithms.
+
+        v·exp(±r/v) in place of v ± r, which is the same where r is small. For ratios that are
+        shown: from few and noisy rounds a time would seem to be negative.
+        """
+        if not (self.value > 0 and math.isfinite(self.half_width)):
+            return self
+        factor = math.exp(min(self.half_width / self.value, MAX_LOG))
+        return Interval(self.value, self.value / factor, self.value * factor)
 
 
 @dataclass(frozen=True)

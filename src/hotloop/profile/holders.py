@@ -52,7 +52,11 @@ class Holders:
 
 def _containers() -> list[Any]:
     kinds = (list, dict, set, deque)
-    return [each for each in gc.get_objects() if type(each) in kinds]
+    followed = gc.get_objects()
+    found = [each for each in followed if type(each) in kinds]
+    # A dict of nothing that could be in a circle is not followed by the collector itself.
+    others = (each for each in gc.get_referents(*followed) if type(each) is dict)
+    return [*found, *{id(each): each for each in others if not gc.is_tracked(each)}.values()]
 
 
 def _is_ours(container: Any) -> bool:
@@ -72,7 +76,9 @@ def _name_of(container: Any) -> str:
         if isinstance(referrer, dict):
             key = next((k for k, v in referrer.items() if v is container), None)
             module = referrer.get("__name__")
-            if isinstance(key, str) and isinstance(module, str):
+            if isinstance(key, str) and (owner := _class_of(referrer)) is not None:
+                names.append(f"{owner.__module__}.{owner.__qualname__}.{key}")
+            elif isinstance(key, str) and isinstance(module, str):
                 names.append(f"{module}.{key}")
             elif key is not None:
                 names.append(f"{_owner_of(referrer)}[{key!r}]")
@@ -84,6 +90,14 @@ def _name_of(container: Any) -> str:
             if key is not None:
                 names.append(f"{type(referrer).__qualname__}.{key}")
     return next(iter([*names, *filter(None, later)]), "a local variable")
+
+
+def _class_of(held: dict[Any, Any]) -> type | None:
+    """The class whose attributes a mapping holds."""
+    for referrer in gc.get_referrers(held):
+        if isinstance(referrer, type) and held.get("__module__") == referrer.__module__:
+            return referrer
+    return None
 
 
 def _owner_of(held: dict[Any, Any]) -> str:

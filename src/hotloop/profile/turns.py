@@ -26,7 +26,7 @@ class Turns:
             np.array([block.ns_per_iteration for block in blocks[: len(self.profiled)]])
             for blocks in (self.profiled, self.plain)
         )
-        return paired_ratio(mine, base)
+        return paired_ratio(mine, base).above_zero()
 
     @property
     def iterations(self) -> int:
