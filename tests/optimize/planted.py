@@ -28,6 +28,7 @@ class Planted:
     turn_s: float = 0.1
     open_s: float = 0.0
     places: int = 4
+    same_work: bool = False
     warm_rounds: int = 3
     final_rounds: int = 6
     seed: int = 0

@@ -27,7 +27,7 @@ _LEARNING = ("update", "policy")
 # Settings that change what is learned: what they are, and the factors of the present value that are
 # tried.
 _FACTORS: Mapping[str, tuple[str, Sequence[float]]] = {
-    "learning_rate": ("Adam's step size", (4, 8, 2, 0.5)),
+    "learning_rate": ("Adam's step size", (4, 8, 2, 16, 0.5)),
     "num_envs": ("envs stepped side by side", (2, 4, 8, 0.5)),
     "fragment_steps": ("steps of every env in a fragment", (0.25, 0.5, 2)),
     "minibatches": ("parts into which a pass cuts its batch", (0.25, 0.5, 2)),

@@ -27,6 +27,7 @@ class LiveBench:
     space: Space
     control: SharedControl
     places: int = 8
+    same_work: bool = False
     warm_rounds: int = 3
     final_rounds: int = 6
 

@@ -179,6 +179,7 @@ class ProcessBench:
     """
 
     places = 2
+    same_work = False
     warm_rounds, final_rounds = 3, 6
 
     def __init__(self, side: Side, seed: int) -> None:

@@ -1,7 +1,8 @@
-"""What to try next: each single change first, then what Optuna proposes from all that was measured.
+"""What to try next: one change of each lever first, then what all that was measured speaks for.
 
-Where Optuna repeats itself, the neighbours of the best choice follow, then any. Where all choices
-are few they are all proposed, and Optuna is not asked.
+From then on two take turns: what the response of the levers promises most, and the single changes
+that are left, after which Optuna proposes. Where all choices are few they are all proposed, and
+Optuna is not asked.
 """
 
 import random
@@ -11,7 +12,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hotloop.errors import HotloopError
-from hotloop.loop.lever import Lever, Option
+from hotloop.loop.lever import Lever
+from hotloop.optimize.response import Response, in_order, is_numeric, place
 from hotloop.optimize.space import Choice, Space, keyed
 
 if TYPE_CHECKING:
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 FEW = 24  # choices that are all tried
 ASKED = 3  # times that Optuna may propose what was tried before
 DRAWN = 100  # and a drawn choice
+FURTHER = 8  # neighbours whose own ones are looked at too
+LISTED = 1000  # combinations of which all are known; of more some are drawn
+BOLD = (0.0, 1.0, 0.5)  # standard deviations that a choice may be better than expected, in turns
 FAILED = -3.0  # the logarithm of a ratio of rates that Optuna is told of what failed
 
 
@@ -27,24 +32,30 @@ class Proposals:
     """The choices to try, in order; none twice.
 
     order: names of the levers that promise most, which are tried first. seed: of what is drawn.
+    response: what turns have shown of the levers so far.
     Raises: HotloopError where Optuna is needed and not installed.
     """
 
-    def __init__(self, space: Space, order: Sequence[str] = (), seed: int = 0) -> None:
+    def __init__(
+        self,
+        space: Space,
+        order: Sequence[str] = (),
+        seed: int = 0,
+        response: Response | None = None,
+    ) -> None:
         self._space = space
+        self._response = Response(space) if response is None else response
         self._seen = {keyed(space.start)}
         self._random = random.Random(seed)
         self._best, self._best_log = space.start, 0.0
         self._under_way: dict[Choice, optuna.Trial] = {}  # what Optuna proposed and was not told of
-        self._first = deque(space.neighbours(space.start, order))
-        self._rest: deque[Choice] | None = None
+        self._singles = deque(space.neighbours(space.start, order))
+        self._levers_left = len(space.levers)
+        self._asked_for = 0
+        self._all = [*space.all()] if space.most <= LISTED else None
         self._study: optuna.Study | None = None
         self._distributions: dict[str, Any] = {}
-        if space.most <= FEW:
-            singles = {keyed(choice) for choice in self._first}
-            others = [each for each in space.all() if keyed(each) not in singles]
-            self._rest = deque(self._random.sample(others, len(others)))
-        elif len(space.levers) > 1:
+        if space.most > FEW and len(space.levers) > 1:
             self._study = _study(seed)
             self._distributions = {
                 name: _distribution(lever) for name, lever in space.levers.items()
@@ -53,20 +64,17 @@ class Proposals:
 
     def next(self) -> Choice | None:
         """The next choice; None if there is none left."""
-        for queue in (self._first, self._rest):
-            while queue:
-                choice = queue.popleft()
-                if self._is_new(choice):
-                    return choice
-        if self._study is None:
-            return None
-        asked = self._asked(self._study)
-        if asked is not None:
-            return asked
-        for choice in self._space.neighbours(self._best):
-            if self._is_new(choice):
+        self._asked_for += 1
+        if self._asked_for <= self._levers_left or self._asked_for % 2:
+            ways = (self._single, self._asked, self._promising)
+        else:
+            ways = (self._promising, self._single, self._asked)
+        for way in ways:
+            choice = way()
+            if choice is not None:
+                self._seen.add(keyed(choice))
                 return choice
-        return self._drawn()
+        return None
 
     def tell(self, choice: Choice, log_ratio: float | None) -> None:
         """Learn how many times faster than the start it is, as a logarithm; None: it failed."""
@@ -83,7 +91,9 @@ class Proposals:
         import optuna
 
         options = self._space.options(choice)
-        parameters = {n: _number(lever, options[n]) for n, lever in self._space.levers.items()}
+        parameters = {
+            n: place(lever.options, options[n]) for n, lever in self._space.levers.items()
+        }
         self._study.add_trial(
             optuna.trial.create_trial(
                 params=parameters, distributions=self._distributions, value=value
@@ -91,37 +101,56 @@ class Proposals:
         )
 
     def _is_new(self, choice: Choice) -> bool:
-        if keyed(choice) in self._seen:
-            return False
-        self._seen.add(keyed(choice))
-        return True
+        return keyed(choice) not in self._seen
 
-    def _asked(self, study: "optuna.Study") -> Choice | None:
+    def _single(self) -> Choice | None:
+        """The next change of one lever."""
+        while self._singles:
+            choice = self._singles.popleft()
+            if self._is_new(choice):
+                return choice
+        return None
+
+    def _promising(self) -> Choice | None:
+        """What the response of the levers promises most, at times with what it does not know."""
+        choices = [each for each in self._candidates() if self._is_new(each)]
+        if not choices:
+            return None
+        means, errors = self._response.of(choices)
+        return choices[int((means + BOLD[self._asked_for // 2 % len(BOLD)] * errors).argmax())]
+
+    def _candidates(self) -> Sequence[Choice]:
+        """All choices, or where they are many, neighbours of the best and some that are drawn."""
+        if self._all is not None:
+            return self._all
+        levers = self._space.levers
+        drawn = [
+            self._space.choice({n: self._random.choice(v.options) for n, v in levers.items()})
+            for _ in range(DRAWN)
+        ]
+        near = [*self._space.neighbours(self._best)]
+        some = self._random.sample(near, min(len(near), FURTHER))
+        further = [choice for each in some for choice in self._space.neighbours(each)]
+        return [*near, *further, *drawn]
+
+    def _asked(self) -> Choice | None:
         """What Optuna proposes; None where it repeats itself."""
+        if self._study is None:
+            return None
         import optuna
 
         for _ in range(ASKED):
-            trial = study.ask(self._distributions)
+            trial = self._study.ask(self._distributions)
             choice = self._chosen(trial.params)
             if self._is_new(choice):
                 self._under_way[keyed(choice)] = trial
                 return choice
-            study.tell(trial, state=optuna.trial.TrialState.FAIL)  # it is known already
-        return None
-
-    def _drawn(self) -> Choice | None:
-        """Any choice that is new."""
-        for _ in range(DRAWN):
-            choice = self._space.choice(
-                {n: self._random.choice(each.options) for n, each in self._space.levers.items()}
-            )
-            if self._is_new(choice):
-                return choice
+            self._study.tell(trial, state=optuna.trial.TrialState.FAIL)  # it is known already
         return None
 
     def _chosen(self, parameters: dict[str, int]) -> Choice:
         return self._space.choice(
-            {n: _in_order(each)[parameters[n]] for n, each in self._space.levers.items()}
+            {n: in_order(each.options)[parameters[n]] for n, each in self._space.levers.items()}
         )
 
 
@@ -140,24 +169,10 @@ def _study(seed: int) -> "optuna.Study":
     return optuna.create_study(direction="maximize", sampler=sampler)
 
 
-def _in_order(lever: Lever) -> list[Option]:
-    """Its options, numbers in rising order: what lies between two good ones may be good."""
-    options = list(lever.options)
-    if all(isinstance(each, int | float) and not isinstance(each, bool) for each in options):
-        options.sort(key=float)  # type: ignore[arg-type]
-    return options
-
-
-def _number(lever: Lever, option: Option) -> int:
-    matches = [k for k, each in enumerate(_in_order(lever)) if type(each) is type(option)]
-    return next(k for k in matches if _in_order(lever)[k] == option)
-
-
 def _distribution(lever: Lever) -> Any:
     import optuna
 
     count = len(lever.options)
-    ordered = all(type(each) in (int, float) for each in lever.options)
-    if ordered and count > 1:
+    if is_numeric(lever.options) and count > 1:
         return optuna.distributions.IntDistribution(0, count - 1)
     return optuna.distributions.CategoricalDistribution(list(range(count)))

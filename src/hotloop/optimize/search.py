@@ -20,15 +20,17 @@ from hotloop.errors import HotloopError
 from hotloop.loop.figures import Interval
 from hotloop.loop.race import Race, Turn, ratio_of
 from hotloop.optimize.proposals import Proposals
+from hotloop.optimize.response import Response
 from hotloop.optimize.space import Choice, Space, written
+from hotloop.optimize.turn_noise import TurnNoise
 
 # Shares of the budget: until then choices are tried, until then the best of them race once more,
 # and the rest measures the winner against the start.
-TRIED, RACED = 0.55, 0.8
+TRIED, RACED = 0.55, 0.7
 MOST_ROUNDS = 2  # of a race with choices that are new
 DROPPED = 2.5  # standard errors below the fastest: it runs no more
 TAKEN = 1.0  # standard errors above the fastest so far: it takes its place
-CLOSE = 1.6  # what is so many times slower than the best does not race again
+CLOSE = 0.45  # below the best, as a logarithm: it does not race again
 BUDGET_USED = "the budget was used"
 START_ALONE = "the budget was used by the start alone; a longer --budget leaves time to try others"
 ALIKE = 0.005  # once differences are known so exactly, more rounds do not matter
@@ -53,11 +55,14 @@ class Entrant(Protocol):
 class Bench(Protocol):
     """Where choices run.
 
-    places: how many may be open at once, beside the fastest so far. warm_rounds: turns of the start
+    places: how many may be open at once, beside the fastest so far. same_work: whether all turns do
+    the same work, as trainings to a target do, so that their times are what is summed; else turns
+    last equally long, and work is. warm_rounds: turns of the start
     alone, which show how much its turns differ; final_rounds: of the winner against it, at least.
     """
 
     places: int
+    same_work: bool
     warm_rounds: int
     final_rounds: int
 
@@ -110,8 +115,9 @@ class Search:
     def __post_init__(self) -> None:
         self.best = self.space.start
         self._best_log = 0.0  # the logarithm of its ratio to the start
-        self._proposals = Proposals(self.space, self.order, self.seed)
-        self._noise = _Noise()
+        self._response = Response(self.space)
+        self._proposals = Proposals(self.space, self.order, self.seed, self._response)
+        self._noise = TurnNoise()
 
     def run(self, observe: Callable[[str], None] = lambda _what: None) -> None:
         """Search until the budget is used or everything was tried.
@@ -191,6 +197,7 @@ class Search:
             [self._guarded(*each) for each in (leader, *racing)], self.seed + len(self.trials)
         )
         self._eliminate(race, lambda rounds: rounds >= MOST_ROUNDS or self.clock() > until)
+        self._note(race, [leader[0], *(trial for trial, _ in racing)])
         return self._settle(race, racing)
 
     def _race_again(
@@ -200,8 +207,8 @@ class Search:
 
         stack: closes them. Returns the winner, None if there is none.
         """
-        known = [trial for trial in self.trials if trial.problem is None and trial.ratio > 1]
-        waiting = deque(sorted(known, key=lambda each: each.ratio, reverse=True))
+        known = [each for each in self.trials if each.problem is None and each.rounds]
+        waiting = deque(each for log, each in self._by_promise(known) if log > 0)
         racing: list[tuple[Trial, Entrant]] = []
         while True:
             self._open_best(waiting, racing, until, stack)
@@ -209,11 +216,11 @@ class Search:
                 return None
             race = Race([self._guarded(*each) for each in racing], self.seed)
             self._eliminate(race, lambda _rounds: self.clock() > until)
+            self._note(race, [trial for trial, _ in racing])
             if race.running:
-                logs = {k: _log_ratio(race.rates, k, race.running[0]) for k in race.running}
-                winner = racing[max(logs, key=logs.__getitem__)]
-                self.best = winner[0].choice
-                return winner
+                fastest = self._by_promise([racing[k][0] for k in race.running])[0][1]
+                self.best = fastest.choice
+                return next(each for each in racing if each[0] is fastest)
             # Those that led have failed; some that had dropped out, or waited, may be well.
             racing = [each for each in racing if each[0].problem is None]
 
@@ -229,7 +236,7 @@ class Search:
             not racing
             or (
                 len(racing) <= self.bench.places
-                and waiting[0].ratio > racing[0][0].ratio / CLOSE
+                and self._expected(waiting[0]) > self._expected(racing[0][0]) - CLOSE
                 and self.clock() < until
             )
         ):
@@ -252,7 +259,7 @@ class Search:
             error = self._noise.of_difference(race.rates)
             if not race.running or error < ALIKE or over(len(race.rates)):
                 break
-            logs = {k: _log_ratio(race.rates, k, race.running[0]) for k in race.running}
+            logs = {k: self._log_ratio(race.rates, k, race.running[0]) for k in race.running}
             lead = max(logs.values())
             for k in [k for k in race.running if logs[k] < lead - DROPPED * error]:
                 race.drop(k)
@@ -261,7 +268,7 @@ class Search:
     def _settle(self, race: Race, racing: Sequence[tuple[Trial, Entrant]]) -> int | None:
         """Note what the race has shown; returns who takes the place of the fastest so far."""
         error = self._noise.of_difference(race.rates)
-        found = [_log_ratio(race.rates, k + 1, 0) for k in range(len(racing))]
+        found = [self._log_ratio(race.rates, k + 1, 0) for k in range(len(racing))]
         before, winner = self._best_log, None
         for k, (trial, _) in enumerate(racing):
             trial.rounds = int(np.isfinite(race.rates[:, k + 1]).sum())
@@ -277,17 +284,53 @@ class Search:
             self.best, self._best_log = racing[winner][0].choice, before + found[winner]
         return winner
 
+    def _note(self, race: Race, trials: Sequence[Trial]) -> None:
+        """Take in what a race has shown of all levers."""
+        found = {}
+        finite = np.isfinite(race.rates)
+        reference = int(finite.sum(axis=0).argmax())
+        for k, trial in enumerate(trials):
+            both = finite[:, k] & finite[:, reference]
+            if trial.problem is None and both.any():
+                logs = np.log(race.rates[both, k]) - np.log(race.rates[both, reference])
+                found[trial.choice] = (float(logs.mean()), int(both.sum()))
+        if len(found) > 1:
+            self._response.add(found, self._noise.of_turn)
+
+    def _expected(self, trial: Trial) -> float:
+        return float(self._response.of([trial.choice])[0][0])
+
+    def _by_promise(self, trials: Sequence[Trial]) -> list[tuple[float, Trial]]:
+        """Trials by the logarithm of their expected ratio to the start, the fastest first."""
+        if not trials:
+            return []
+        means, _ = self._response.of([each.choice for each in trials])
+        pairs = zip(means.tolist(), trials, strict=True)
+        return sorted(pairs, key=lambda each: each[0], reverse=True)
+
     def _judge(self, start: Entrant, best: Turn, until: float) -> None:
         """Measure the best against the start with turns of their own; keep the start in doubt."""
         race, least = Race([start.turn, best], self.seed), self.bench.final_rounds
         while len(race.running) > 1 and (len(race.rates) < least or self.clock() < until):
             self._round(race)
-            self.gain = race.ratio(1, 0)
+            self.gain = self._ratio(race.rates, 1, 0)
             if len(race.rates) >= least and self.gain.half_width < ALIKE:
                 break
         gain, runs = self.gain, len(race.running) > 1
         if gain is None or not (runs and gain.low > 1 and gain.value >= 1 + self.worth):
             self.best, self.gain = self.space.start, Interval(1.0, 1.0, 1.0)
+
+    def _ratio(self, rates: np.ndarray, racer: int, other: int) -> Interval:
+        """How many times faster one is than another, over the rounds that hold both."""
+        if self.bench.same_work:
+            return ratio_of(1 / rates, other, racer)
+        return ratio_of(rates, racer, other)
+
+    def _log_ratio(self, rates: np.ndarray, racer: int, other: int) -> float:
+        if racer == other:
+            return 0.0
+        value = self._ratio(rates, racer, other).value
+        return math.log(value) if value > 0 else -math.inf
 
     def _round(self, race: Race) -> None:
         self.bench.next_round()
@@ -310,56 +353,6 @@ class Search:
     def _failed(self, trial: Trial, error: TrialError) -> None:
         trial.problem = str(error)
         self._proposals.tell(trial.choice, None)
-
-
-class _Noise:
-    """How much turns of one choice differ: the spread of the logarithm of a rate, pooled.
-
-    What a round has in common is taken out wherever it holds two choices.
-    """
-
-    def __init__(self) -> None:
-        self._squares, self._degrees = 0.0, 0
-
-    def start(self, rates: np.ndarray) -> None:
-        """Count the turns of one choice alone: (rounds,)."""
-        logs = np.log(rates)
-        self._squares += float(((logs - logs.mean()) ** 2).sum())
-        self._degrees += len(logs) - 1
-
-    def add(self, rates: np.ndarray) -> None:
-        """Count a race: (rounds, choices)."""
-        squares, degrees = _residuals(rates)
-        self._squares += squares
-        self._degrees += degrees
-
-    def of_difference(self, rates: np.ndarray) -> float:
-        """The standard error of the logarithm of a ratio of two that ran in all of its rounds."""
-        squares, degrees = _residuals(rates)
-        spread = math.sqrt((self._squares + squares) / (self._degrees + degrees))
-        return spread * math.sqrt(2 / len(rates))
-
-
-def _residuals(rates: np.ndarray) -> tuple[float, int]:
-    """The sum of squares of logarithms without the means of choices and rounds, and its degrees."""
-    logs = np.log(rates)
-    squares, degrees = 0.0, 0
-    for k in range(1, logs.shape[1]):
-        difference = logs[:, k] - logs[:, 0]
-        difference = difference[np.isfinite(difference)]
-        if len(difference) > 1:
-            # The difference of two turns has twice the variance of one.
-            squares += float(((difference - difference.mean()) ** 2).sum()) / 2
-            degrees += len(difference) - 1
-    return squares, degrees
-
-
-def _log_ratio(rates: np.ndarray, racer: int, other: int) -> float:
-    """The logarithm of the ratio of their rates, over the rounds that hold both."""
-    if racer == other:
-        return 0.0
-    value = ratio_of(rates, racer, other).value
-    return math.log(value) if value > 0 else -math.inf
 
 
 @contextlib.contextmanager

@@ -68,12 +68,18 @@ class Space:
     def neighbours(self, choice: Choice, order: Sequence[str] = ()) -> Iterator[Choice]:
         """The choices that differ in one lever; others that act only then are as the loop has them.
 
-        order: names of the levers to begin with.
+        One option of each lever comes first, then the second ones, and so on. order: names of the
+        levers to begin with.
         """
-        seen = {keyed(choice)}
-        for name in [*order, *(name for name in self.levers if name not in order)]:
-            for option in self.levers[name].options:
-                found = self.choice(self.options(choice) | {name: option})
+        seen, options = {keyed(choice)}, self.options(choice)
+        names = [*order, *(name for name in self.levers if name not in order)]
+        others = [
+            [(name, each) for each in lever.options if not same_option(each, options[name])]
+            for name, lever in ((name, self.levers[name]) for name in names)
+        ]
+        for row in itertools.zip_longest(*others):
+            for name, option in filter(None, row):
+                found = self.choice(options | {name: option})
                 if keyed(found) not in seen:
                     seen.add(keyed(found))
                     yield found

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import statistics
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -18,7 +19,8 @@ from hotloop.repeat.afterwards import Afterwards
 from hotloop.repeat.side_process import last_lines
 from hotloop.repeat.sides import Side
 
-PATIENCE = 3.0  # a training may take so many times the time of the fastest one so far
+PATIENCE = 2.0  # a training may take so many times what the trainings of the start have taken
+LEAST_S = 1.0  # that any training may take
 UNSOLVED = 2.0  # one that is not solved counts as so many times the time that it had
 _GRACE_S = 60.0  # beside the training: imports, evaluation, the end
 _NOT_SOLVED = 1  # how `hotloop train` exits then
@@ -27,10 +29,12 @@ _NOT_SOLVED = 1  # how `hotloop train` exits then
 class TrainingBench:
     """Trains choices, all of a round from the same seed.
 
-    side_of: the target of a choice with its settings. limit_s: of the first training.
+    side_of: the target of a choice with its settings. limit_s: of the trainings of the start, as
+    long as none has ended.
     """
 
-    places = 2
+    places = 4
+    same_work = True
     warm_rounds, final_rounds = 2, 4  # a turn takes seconds to minutes
     unchecked = "they change learning; what counts is how soon the target is reached"
 
@@ -40,18 +44,25 @@ class TrainingBench:
         self.space = space
         self._side_of = side_of
         self._limit_s = limit_s
+        self._start_s: list[float] = []  # what trainings with the settings at the start have taken
         self._seed = 1000 * (seed + 1)  # apart from those that settings are judged with
 
     def open(self, choice: Choice, *, checked: bool = False) -> "Training":  # noqa: ARG002
         """Make a choice ready; nothing runs before its first turn."""
-        return Training(self, self._side_of(choice))
+        return Training(self, self._side_of(choice), choice == self.space.start)
 
     def next_round(self) -> None:
         """The turns of a round have a seed of their own."""
         self._seed += 1
 
-    def train(self, side: Side) -> float:
-        """Train once. Returns 1 over the seconds to the target. Raises: TrialError."""
+    def train(self, side: Side, *, is_start: bool) -> float:
+        """Train once. Returns 1 over the seconds to the target. Raises: TrialError.
+
+        is_start: whether these are the settings at the start, which tell how long others may take.
+        """
+        limit_s = self._limit_s
+        if self._start_s and not is_start:
+            limit_s = max(PATIENCE * statistics.mean(self._start_s), LEAST_S)
         with tempfile.TemporaryDirectory(prefix="hotloop-optimize-") as folder:
             place = Path(folder)
             target, chosen = side.words[0], place / "chosen.yaml"
@@ -60,17 +71,17 @@ class TrainingBench:
                 [
                     *(side.place.python, "-m", "hotloop.cli.main", "train", target),
                     *("--settings-from", str(chosen)),
-                    *("--seed", str(self._seed), "--time-limit", str(self._limit_s), "--json"),
+                    *("--seed", str(self._seed), "--time-limit", str(limit_s), "--json"),
                     *("--checkpoint", str(place / "one.checkpoint"), "--checkpoint-every", "0"),
                     *("--save", str(place / "one.run")),
                 ],
-                self._limit_s * 4 + _GRACE_S,
+                limit_s * 4 + _GRACE_S,
             )
-        seconds = found["seconds_to_solve"]
-        if seconds is None:
-            return 1 / (UNSOLVED * self._limit_s)
-        self._limit_s = min(self._limit_s, max(PATIENCE * float(seconds), 1.0))
-        return 1 / float(seconds)
+        solved_s = found["seconds_to_solve"]
+        seconds = UNSOLVED * limit_s if solved_s is None else float(solved_s)
+        if is_start:
+            self._start_s.append(seconds)
+        return 1 / seconds
 
 
 @dataclass(frozen=True)
@@ -79,10 +90,11 @@ class Training:
 
     bench: TrainingBench
     side: Side
+    is_start: bool
 
     def turn(self) -> float:
         """1 over the seconds to the target, of one training. Raises: TrialError."""
-        return self.bench.train(self.side)
+        return self.bench.train(self.side, is_start=self.is_start)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -50,7 +50,7 @@ from hotloop.results.targets import target_name
 from hotloop.simplify.settings import SimplifySettings
 
 EXPERIMENT_SHARE = 0.25  # of the budget, for finding what holds the loop back
-LEAST_EXPERIMENT_S = 10.0
+LEAST_EXPERIMENT_S, MOST_EXPERIMENT_S = 10.0, 30.0
 ADVICE_SHARE, WARM_UP_S = 0.15, 2.0
 FIRST_TRAINING_SHARE = 0.25  # of the budget, for a training with the settings at the start
 SEARCH_SHARE = 0.6  # of the budget, at least, is for trying
@@ -291,10 +291,15 @@ class _Trying:
 
     def _run_search(self, bench: Bench, space: Space, observe: Observe) -> None:
         """Try what may be tried, until the budget is used."""
-        # What changes learning is tried for what it changes, before what only changes the rate.
+        # What changes learning alone is known by no experiment on stages, and may gain the most;
+        # then what changes learning and the rate, and last what only changes the rate.
         order = sorted(
             space.levers.values(),
-            key=lambda lever: (lever.keeps_result is False, self._promise(lever)),
+            key=lambda lever: (
+                lever.keeps_result is False and not lever.stages,
+                lever.keeps_result is False,
+                self._promise(lever),
+            ),
             reverse=True,
         )
         spent = time.monotonic() - self._begin
@@ -324,7 +329,8 @@ class _Trying:
         if noted is not None and not noted.before_change and not self._start.settings:
             found = {each.name: _interval(each.gain) for each in noted.levers}
             return found, f"the experiment of {noted.at}"
-        budget = max(LEAST_EXPERIMENT_S, EXPERIMENT_SHARE * self._settings.budget)
+        share = EXPERIMENT_SHARE * self._settings.budget
+        budget = min(max(LEAST_EXPERIMENT_S, share), MOST_EXPERIMENT_S)
         if budget > (1 - SEARCH_SHARE) * self._settings.budget:
             return {}, (
                 f"{NOT_KNOWN}an experiment takes {LEAST_EXPERIMENT_S:.0f} s and more of the "
