@@ -29,6 +29,7 @@ class Planted:
     open_s: float = 0.0
     places: int = 4
     same_work: bool = False
+    usual_noise: float = 0.0
     warm_rounds: int = 3
     final_rounds: int = 6
     seed: int = 0

@@ -20,8 +20,10 @@ LEVERS = [
 def speed(options) -> float:
     """The logarithm of a rate: the best is size=8, graph, pinned."""
     away = abs(math.log2(options["size"]) - 3)
-    return -0.1 * away + {"plain": 0.0, "fused": 0.1, "graph": 0.25}[options["mode"]] + (
-        0.1 if options["pinned"] else 0.0
+    return (
+        -0.1 * away
+        + {"plain": 0.0, "fused": 0.1, "graph": 0.25}[options["mode"]]
+        + (0.1 if options["pinned"] else 0.0)
     )
 
 

@@ -28,6 +28,7 @@ class LiveBench:
     control: SharedControl
     places: int = 8
     same_work: bool = False
+    usual_noise: float = 0.03
     warm_rounds: int = 3
     final_rounds: int = 6
 

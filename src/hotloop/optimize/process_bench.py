@@ -180,6 +180,7 @@ class ProcessBench:
 
     places = 2
     same_work = False
+    usual_noise = 0.03
     warm_rounds, final_rounds = 3, 6
 
     def __init__(self, side: Side, seed: int) -> None:

@@ -57,12 +57,14 @@ class Bench(Protocol):
 
     places: how many may be open at once, beside the fastest so far. same_work: whether all turns do
     the same work, as trainings to a target do, so that their times are what is summed; else turns
-    last equally long, and work is. warm_rounds: turns of the start
+    last equally long, and work is. usual_noise: how much two turns of one choice usually differ, as
+    the standard deviation of the logarithm of a rate. warm_rounds: turns of the start
     alone, which show how much its turns differ; final_rounds: of the winner against it, at least.
     """
 
     places: int
     same_work: bool
+    usual_noise: float
     warm_rounds: int
     final_rounds: int
 
@@ -117,7 +119,7 @@ class Search:
         self._best_log = 0.0  # the logarithm of its ratio to the start
         self._response = Response(self.space)
         self._proposals = Proposals(self.space, self.order, self.seed, self._response)
-        self._noise = TurnNoise()
+        self._noise = TurnNoise(self.bench.usual_noise)
 
     def run(self, observe: Callable[[str], None] = lambda _what: None) -> None:
         """Search until the budget is used or everything was tried.

@@ -35,6 +35,7 @@ class TrainingBench:
 
     places = 4
     same_work = True
+    usual_noise = 0.4  # over seeds
     warm_rounds, final_rounds = 2, 4  # a turn takes seconds to minutes
     unchecked = "they change learning; what counts is how soon the target is reached"
 

@@ -4,6 +4,9 @@ import math
 
 import numpy as np
 
+# Two turns that are alike by chance must not decide a whole search.
+USUAL_DEGREES = 4
+
 
 class TurnNoise:
     """How much turns of one choice differ: the spread of the logarithm of a rate, pooled.
@@ -11,8 +14,9 @@ class TurnNoise:
     What a round has in common is taken out wherever it holds two choices.
     """
 
-    def __init__(self) -> None:
-        self._squares, self._degrees = 0.0, 0
+    def __init__(self, usual: float = 0.0) -> None:
+        """usual: the spread that is assumed before any turn; it counts as `USUAL_DEGREES` turns."""
+        self._squares, self._degrees = USUAL_DEGREES * usual**2, USUAL_DEGREES if usual else 0
 
     def start(self, rates: np.ndarray) -> None:
         """Count the turns of one choice alone: (rounds,)."""
