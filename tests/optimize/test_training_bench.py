@@ -1,5 +1,6 @@
 """Trainings as turns of a race: how long each may take, and what one that does not end counts."""
 
+import itertools
 import math
 from pathlib import Path
 
@@ -28,7 +29,7 @@ class Trainings:
         self._seconds, self._counts = seconds, dict.fromkeys(seconds, 0)
 
     def run(self, command: list[str], _limit_s: float) -> dict:
-        given = dict(zip(command, command[1:], strict=False))
+        given = dict(itertools.pairwise(command))
         rate = int(read_chosen(Path(given["--settings-from"])).settings[RATE])
         limit_s = float(given["--time-limit"])
         self.limits.append((rate, limit_s))
