@@ -58,11 +58,12 @@ check: $(READY)
 	@$(BIN)/lint-imports --no-cache > .venv/lint-imports.log || { cat .venv/lint-imports.log; exit 1; }
 
 # Four at once on two cores: a fifth of the tests' time is waiting, for processes and for Ray.
+# The tests start hundreds of processes, each of which would compile the sources anew.
 test: check $(BROWSER)
-	@$(BIN)/pytest -n 4 --dist loadfile
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 4 --dist loadfile
 
 test-all: check $(BROWSER)
-	@HOTLOOP_TEST_ALL=1 $(BIN)/pytest -n 2 --dist loadfile -m ''
+	@PYTHONDONTWRITEBYTECODE= HOTLOOP_TEST_ALL=1 $(BIN)/pytest -n 2 --dist loadfile -m ''
 
 # Into site/index.html. Every warning is an error: a link or an anchor that leads nowhere.
 docs: $(READY)
