@@ -144,9 +144,9 @@ def _parts(lines: Lines) -> list[str]:
     return [
         f"Mean regret over {seeds} seeds in {BUDGET_S:.0f} s of turns of 0.1 s; in brackets how "
         f"often the choice was within {FOUND:.0%} of the best, and how often slower. "
-        "Noise is the standard deviation of a turn's rate; where there is any, all turns of a round "
-        f"drift together by {DRIFT:.0%} as well. Speeds are planted and the clock is simulated, so the "
-        "machine does not matter: `tests/optimize/planted.py`.",
+        "Noise is the standard deviation of a turn's rate; where there is any, all turns of a "
+        f"round drift together by {DRIFT:.0%} as well. Speeds are planted and the clock is "
+        "simulated, so the machine does not matter: `tests/optimize/planted.py`.",
         table(["noise", "loop", *SYSTEMS], rows),
     ]
 

@@ -58,11 +58,14 @@ def test_only_long_steps_leave_the_heads_time_open_and_say_what_to_measure() -> 
     (gap,) = find_gaps(fits["step"], forecasts)
     assert gap.of == "the head's time for an env step"
     assert gap.seconds.high > 2 * gap.seconds.low
-    assert (gap.measure.nodes, gap.measure.step_s) == (32, 0.001)
+    # No more nodes than were measured already, and short steps.
+    asked = gap.measure.nodes, gap.measure.step_s
+    assert gap.measure.nodes <= 8
+    assert gap.measure.step_s == 0.001
     by_cell = {(f.cell.nodes, f.cell.step_s): f for f in forecasts}
     assert by_cell[2, 1.0].determined
     assert not by_cell[32, 0.001].determined
     # What it asks for does determine it.
-    more = fit_modes([*(table[nodes, 1.0] for nodes in (2, 4, 8)), table[32, 0.001]])
+    more = fit_modes([*(table[nodes, 1.0] for nodes in (2, 4, 8)), table[asked]])
     assert find_gaps(more["step"], forecasts) == []
     assert forecast(more, by_cell[32, 0.001].cell, PlanSettings()).determined

@@ -71,7 +71,7 @@ class Response:
         across = self._covariance(places, np.array(self._places), self._weights)
         reached = np.linalg.solve(lower, across.T)
         means = across @ solved
-        # Of the difference to the start: how fast all are, on a machine that drifts, does not matter.
+        # Of the difference to the start: how fast all are together does not matter.
         apart = self._covariance(places[1:], places[:1], self._weights)[:, 0]
         variances = 2 * (self._weights[0] ** 2 - apart)
         variances -= ((reached[:, 1:] - reached[:, :1]) ** 2).sum(axis=0)

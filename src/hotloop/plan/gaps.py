@@ -13,6 +13,7 @@ from hotloop.plan.modes import MODES, Array, Cell
 from hotloop.plan.settings import PlanSettings
 
 SHORT_STEP_S = 0.001  # always among the cells that may be measured
+NEARLY = 0.9  # of what the most telling measurement tells is enough, if it takes fewer nodes
 TELLING = 0.05  # share of a step, from which on a part of it is worth knowing
 
 
@@ -45,8 +46,9 @@ def find_gaps(fit: Fit, forecasts: Sequence[Forecast]) -> list[Gap]:
 
 
 def best_next_cell(fit: Fit, wanted: Array, candidates: Sequence[Cell]) -> Cell:
-    """The cell whose measurement would tell most about a quantity. wanted: in each draw, (M,).
+    """The cell to measure for a quantity: the smallest of those that tell nearly the most of it.
 
+    wanted: in each draw, (M,).
     A measurement with error σ of y leaves var(w)(1 − corr²(w, y) var(y)/(var(y) + σ²)) of w.
     """
     error = float(np.mean(fit.draws.error**2))
@@ -58,7 +60,14 @@ def best_next_cell(fit: Fit, wanted: Array, candidates: Sequence[Cell]) -> Cell:
             return 0.0
         return float(np.corrcoef(wanted, y)[0, 1] ** 2) * varied / (varied + error)
 
-    return max(candidates, key=told)
+    found = [(told(cell), cell) for cell in candidates]
+    enough = NEARLY * max(share for share, _ in found)
+    return min((cell for share, cell in found if share >= enough), key=_size)
+
+
+def _size(cell: Cell) -> tuple[int, float]:
+    """By which cells are larger: their cores, and of as many those with the shorter step."""
+    return cell.cores, -cell.step_s
 
 
 def _candidates(fit: Fit, cells: Sequence[Cell]) -> list[Cell]:

@@ -101,7 +101,8 @@ def _rows(path: Path, option: str, required: Sequence[str]) -> list[tuple[Cell, 
         if name not in table.header:
             hint = did_you_mean(name, [h for h in table.header if h not in required])
             raise SettingError(
-                f"{table.where}: no column {name!r}{hint}. Expected: {', '.join(required)}"
+                f"{table.where}: no column {name!r}{hint or '.'} Expected: {', '.join(required)}; "
+                f"got: {', '.join(table.header)}"
             )
     if not table.rows:
         raise SettingError(f"{table.where}: expected at least one line below the header, got none")
