@@ -8,6 +8,7 @@ import pytest
 from hotloop.plan.fit import fit_points
 from hotloop.plan.forecast import fit_modes, forecast
 from hotloop.plan.gaps import find_gaps
+from hotloop.plan.modes import Cell
 from hotloop.plan.settings import PlanSettings
 from support.clusters import misses, published
 
@@ -58,14 +59,21 @@ def test_only_long_steps_leave_the_heads_time_open_and_say_what_to_measure() -> 
     (gap,) = find_gaps(fits["step"], forecasts)
     assert gap.of == "the head's time for an env step"
     assert gap.seconds.high > 2 * gap.seconds.low
-    # No more nodes than were measured already, and short steps.
-    asked = gap.measure.nodes, gap.measure.step_s
-    assert gap.measure.nodes <= 8
-    assert gap.measure.step_s == 0.001
+    assert (gap.measure.nodes, gap.measure.step_s) == (32, 0.001)
     by_cell = {(f.cell.nodes, f.cell.step_s): f for f in forecasts}
     assert by_cell[2, 1.0].determined
     assert not by_cell[32, 0.001].determined
     # What it asks for does determine it.
-    more = fit_modes([*(table[nodes, 1.0] for nodes in (2, 4, 8)), table[asked]])
+    more = fit_modes([*(table[nodes, 1.0] for nodes in (2, 4, 8)), table[32, 0.001]])
     assert find_gaps(more["step"], forecasts) == []
     assert forecast(more, by_cell[32, 0.001].cell, PlanSettings()).determined
+
+
+def test_what_to_measure_next_can_be_had() -> None:
+    table = published()
+    fits = fit_modes([table[nodes, 1.0] for nodes in (2, 8)])
+    asked = [Cell(1_000_000, 48, 0.1), Cell(1, 1, 1e-5), Cell(64, 48, 1.0)]
+    forecasts = [forecast(fits, cell, PlanSettings()) for cell in asked]
+    (gap,) = find_gaps(fits["step"], forecasts)
+    assert gap.measure.nodes <= 32
+    assert gap.measure.step_s >= 0.001

@@ -13,7 +13,7 @@ from hotloop.plan.modes import MODES, Array, Cell
 from hotloop.plan.settings import PlanSettings
 
 SHORT_STEP_S = 0.001  # always among the cells that may be measured
-NEARLY = 0.9  # of what the most telling measurement tells is enough, if it takes fewer nodes
+MORE_NODES = 4  # than were measured, that may be measured next
 TELLING = 0.05  # share of a step, from which on a part of it is worth knowing
 
 
@@ -46,9 +46,8 @@ def find_gaps(fit: Fit, forecasts: Sequence[Forecast]) -> list[Gap]:
 
 
 def best_next_cell(fit: Fit, wanted: Array, candidates: Sequence[Cell]) -> Cell:
-    """The cell to measure for a quantity: the smallest of those that tell nearly the most of it.
+    """The cell whose measurement would tell most about a quantity. wanted: in each draw, (M,).
 
-    wanted: in each draw, (M,).
     A measurement with error σ of y leaves var(w)(1 − corr²(w, y) var(y)/(var(y) + σ²)) of w.
     """
     error = float(np.mean(fit.draws.error**2))
@@ -60,21 +59,19 @@ def best_next_cell(fit: Fit, wanted: Array, candidates: Sequence[Cell]) -> Cell:
             return 0.0
         return float(np.corrcoef(wanted, y)[0, 1] ** 2) * varied / (varied + error)
 
-    found = [(told(cell), cell) for cell in candidates]
-    enough = NEARLY * max(share for share, _ in found)
-    return min((cell for share, cell in found if share >= enough), key=_size)
-
-
-def _size(cell: Cell) -> tuple[int, float]:
-    """By which cells are larger: their cores, and of as many those with the shorter step."""
-    return cell.cores, -cell.step_s
+    return max(candidates, key=told)
 
 
 def _candidates(fit: Fit, cells: Sequence[Cell]) -> list[Cell]:
-    """Every combination of the nodes and steps that were measured or asked for."""
+    """Every combination of the nodes and steps that were measured or asked for and can be had.
+
+    Nobody measures a million nodes to plan them: a few times as many as so far, no shorter steps.
+    """
     here = fit.points[0].cell
-    nodes = sorted({cell.nodes for cell in cells})
-    steps = sorted({cell.step_s for cell in cells} | {SHORT_STEP_S})
+    most = MORE_NODES * max(point.cell.nodes for point in fit.points)
+    least_s = min(SHORT_STEP_S, *(point.cell.step_s for point in fit.points))
+    nodes = sorted({cell.nodes for cell in cells if cell.nodes <= most})
+    steps = sorted({cell.step_s for cell in cells if cell.step_s >= least_s} | {SHORT_STEP_S})
     return [replace(here, nodes=n, step_s=s) for n, s in product(nodes, steps)]
 
 
