@@ -6,9 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hotloop.loop.arm import Arm
+from hotloop.loop.conduct import Block, Request
+from hotloop.loop.event import Event
 from hotloop.simplify.arm_names import BASELINE, aa_name, free_name, only_name
 from hotloop.simplify.blocks import FEWEST_ROUNDS, plan_blocks
-from hotloop.simplify.pilot import REST_NUMBER, Stretch, pilot_of
+from hotloop.simplify.pilot import REST_NUMBER, Stretch, apply_pilot, pilot_of, stretch_of
 from hotloop.simplify.rare_work import (
     REST,
     kind_of_rest,
@@ -17,6 +19,7 @@ from hotloop.simplify.rare_work import (
     rest_of_iterations,
 )
 from hotloop.simplify.record import Record
+from support.stages import stage_facts
 
 MS = 1e6
 
@@ -55,6 +58,32 @@ def test_cold_caches_after_a_switch_are_left_out() -> None:
 def test_a_queue_longer_than_the_stretch_is_not_settled() -> None:
     free = [stretch([0.01] * 30 + [3.0] * 6) for _ in range(3)]
     assert not pilot(free, [stretch([4.0] * 60)] * 3).settled
+
+
+@pytest.mark.parametrize(("other_cpu", "left_out"), [(0.3, 10), (0.0, 0)])
+def test_what_a_logger_hands_to_its_thread_is_waited_for(other_cpu: float, left_out: int) -> None:
+    """It logs seven times in every tenth iteration, and its thread writes for some more."""
+    block = Block(
+        Request(Arm(BASELINE)),
+        start_ns=[round(k * MS) for k in range(100)],
+        duration_ns=[round(MS)] * 100,
+        events=[
+            Event(1, round((k + n / 10) * MS), round((k + n / 10) * MS) + 9, 7)
+            for k in range(3, 100, 10)
+            for n in range(7)
+        ],
+        wall_ns=round(100 * MS),
+        process_cpu_ns=round((100 + 100 * other_cpu) * MS),
+        cpu_ns=round(100 * MS),
+    )
+    seen = [stretch_of(block, [0, 1], 7)] * 3
+    probe = free_name("log")
+    found = pilot_of(
+        {(BASELINE, probe): seen, (probe, BASELINE): seen}, {probe: "log"}, {"log": 1}, 50
+    )
+    record = Record(stages=[stage_facts("log", 1, 1.0, kind="io")])
+    apply_pilot(record, found, 0, {})
+    assert (record.drain_iterations, record.drain_base) == (left_out, left_out)
 
 
 @given(st.integers(0, 10_000))

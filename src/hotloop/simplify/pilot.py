@@ -27,6 +27,9 @@ FED_SHARE = 0.5
 REST_NUMBER = -1
 # Other threads with this share of a core beside the loop are part of it.
 HIDDEN_CPU = 0.1
+# What a stage that writes hands to such a thread is done by the time it is called again. Beyond so
+# many iterations nothing is left out for it: most of every block would be.
+LONGEST_HANDED_ON = 50
 # Queues hold more at some switches than at others: so many times the transient that was seen.
 QUEUE_MARGIN = 1.5
 # A transient has no more than so many ordinary iterations in a row.
@@ -41,30 +44,35 @@ class Stretch:
 
     durations_ns: (iterations,). call_ns: the median call of each stage on the loop's own lane, by
     its number, with `REST_NUMBER` for what an iteration does outside of them. calls: of each stage
-    in an iteration. other_cpu: processor time of other threads over wall time.
+    in an iteration. other_cpu: processor time of other threads over wall time. presence: the share
+    of the iterations in which each stage is called.
     """
 
     durations_ns: np.ndarray
     call_ns: Mapping[int, float]
     calls: Mapping[int, float]
     other_cpu: float
+    presence: Mapping[int, float] = field(default_factory=dict)
 
 
 def stretch_of(block: Block, outermost: Sequence[int], lane: int) -> Stretch:
     """Read a block as a stretch. outermost: stages in no other one; lane: the loop's own."""
     events = np.array(block.events, np.int64).reshape(-1, 4)
-    durations = np.array(block.duration_ns, float)
-    rest = rest_of_iterations(events, outermost, lane, np.array(block.start_ns), durations)
+    durations, starts = np.array(block.duration_ns, float), np.array(block.start_ns)
+    rest = rest_of_iterations(events, outermost, lane, starts, durations)
     call_ns = {REST_NUMBER: float(np.median(rest))}
     calls: dict[int, float] = {}
+    presence: dict[int, float] = {}
     for number in np.unique(events[:, 0]) if len(events) else ():
         of = events[events[:, 0] == number]
         calls[int(number)] = len(of) / len(durations)
+        iterations = np.searchsorted(starts, of[:, 1], side="right")
+        presence[int(number)] = len(np.unique(iterations)) / len(durations)
         mine = of[of[:, 3] == lane]
         if len(mine):
             call_ns[int(number)] = float(np.median(mine[:, 2] - mine[:, 1]))
     other = max(0, block.process_cpu_ns - block.cpu_ns)
-    return Stretch(durations, call_ns, calls, other / max(block.wall_ns, 1))
+    return Stretch(durations, call_ns, calls, other / max(block.wall_ns, 1), presence)
 
 
 @dataclass(frozen=True)
@@ -79,6 +87,7 @@ class Pilot:
     # Stages that wait for something unseen, and how long a typical call then is, in ns.
     waits: dict[str, float] = field(default_factory=dict)
     other_cpu: float = 0.0
+    presence: dict[str, float] = field(default_factory=dict)  # of stages in the iterations
 
 
 NO_PILOT = Pilot(0, 0, 0.0, settled=False)
@@ -128,6 +137,11 @@ def pilot_of(
         feeds=feeds,
         waits=waits,
         other_cpu=float(np.median([s.other_cpu for s in base])) if base else 0.0,
+        presence={
+            name: float(np.mean([s.presence.get(number, 0.0) for s in base]))
+            for name, number in numbers.items()
+            if base
+        },
     )
 
 
@@ -151,9 +165,24 @@ def apply_pilot(record: Record, pilot: Pilot, declared: int, ahead: Mapping[str,
         record.in_flight = max(declared, record.in_flight, pilot.transient, *ahead.values())
     # One more: putting the state back takes time, in which the loop's other threads go on.
     out = record.in_flight + 1 if record.concurrent or record.in_flight else 0
+    out = max(out, _handed_on(record, pilot))
     margin = QUEUE_MARGIN if record.concurrent else 1.0
     record.drain_iterations = max(out, math.ceil(margin * pilot.transient))
     record.drain_base = max(out, math.ceil(margin * pilot.transient_base))
+
+
+def _handed_on(record: Record, pilot: Pilot) -> int:
+    """The iterations in which other threads may do what a stage gave them that is called seldom.
+
+    The thread of a logger writes for several iterations after one that logs. Positions after a
+    switch do not show it, for the stage is called at another one each time.
+    """
+    if pilot.other_cpu <= HIDDEN_CPU:
+        return 0
+    stages = [s for s in record.stages_in_focus() if s.replaceable and s.kind == "io"]
+    present = [pilot.presence.get(stage.name, 0.0) for stage in stages]
+    periods = [math.ceil(1 / share) for share in present if 0 < share < 1]
+    return max((each for each in periods if each <= LONGEST_HANDED_ON), default=0)
 
 
 def _what_shows_something_unseen(pilot: Pilot, ahead: Mapping[str, int]) -> str | None:
