@@ -279,6 +279,26 @@ def test_saving_is_left_out_where_it_is_replaced(recognition, tmp_path) -> None:
     assert not (tmp_path / "b.pt").exists()
 
 
+def test_a_checkpoint_that_is_renamed_is_there_also_where_saving_is_left_out(
+    recognition, tmp_path
+) -> None:
+    recognition.folder = tmp_path / "own"
+    recognition.folder.mkdir()
+    best = tmp_path / "best.pt"
+
+    def save(step: int) -> None:
+        torch.save({"step": step}, tmp_path / f"step-{step}.tmp")
+        (tmp_path / f"step-{step}.tmp").replace(best)
+
+    recorded(recognition, lambda: save(1))
+    under(recognition, Arm("free", {"checkpoint": FREE}))
+    best.unlink()
+    for step in (2, 3):
+        save(step)
+        assert torch.load(best) == {"step": 1}
+    torch.save({"step": 4}, tmp_path / "missing" / "a.pt")  # is not saved, and raises nothing
+
+
 @pytest.fixture
 def with_accelerator(monkeypatch) -> Iterator[Recognition]:
     """As where torch sees a card: the device "meta" stands for it, whose tensors have no memory."""

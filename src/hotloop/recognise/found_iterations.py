@@ -63,6 +63,7 @@ class FoundIterations:
         self._next_look_ns = 0
         self._counted = 0.0
         self._thread = threading.get_ident()
+        self._elsewhere = 0  # calls of other threads
         self._within_until_ns = 0  # the end of the last call of a function of the user's
         self._usual_calls = 0.0  # in an iteration
         self._begun_calls = 0  # in the iteration that has begun
@@ -255,6 +256,7 @@ class FoundIterations:
         known.update(self._recognition.own_names)
         for event in control.drain_events():
             name = names[event.stage]
+            self._elsewhere += event.lane != mine
             if event.lane == mine and name in known and event.start_ns >= self._within_until_ns:
                 if name in self._recognition.own_names:
                     self._leave_out_within(event.start_ns)

@@ -7,6 +7,7 @@ import sys
 import weakref
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from inspect import iscoroutinefunction, isfunction, isgeneratorfunction
+from pathlib import Path
 from threading import get_ident
 from types import ModuleType
 from typing import Any, Self
@@ -45,6 +46,7 @@ class Recognition:
         self._left_out: frozenset[str] = frozenset()
         self._by_place = {place: Patches() for place in PLACES.values()}
         self._keeps_objects = keeps_objects
+        self.folder: Path | None = None  # for files of hotloop's own, while the script's go nowhere
         self.inside = Inside()
         self.patches = Patches()
         self.units: dict[str, float] = {}

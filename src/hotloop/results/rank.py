@@ -148,7 +148,11 @@ def _follow(
     assert not isinstance(script, Loop)
     control = process_control()
     settings = order.recognise or RecogniseSettings()
-    with Redirect(files.redirected), Recognition(control, settings.stage) as recognition:
+    with (
+        Redirect(files.redirected) as redirect,
+        Recognition(control, settings.stage) as recognition,
+    ):
+        recognition.folder = redirect.folder
         log = RankLog(recognition)
 
         def end() -> None:

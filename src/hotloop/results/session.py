@@ -276,7 +276,8 @@ class _Running:
                 )
                 found = FoundIterations(recognition, as_it_stands.settings.iteration)
                 marks = self._marks(found, recognition, as_it_stands.as_rank)
-                facts["redirected"] = stack.enter_context(_thrown_away(as_it_stands.as_rank))
+                redirect = stack.enter_context(_thrown_away(as_it_stands.as_rank))
+                facts["redirected"], recognition.folder = redirect.notices, redirect.folder
                 as_it_stands.announce(facts["redirected"])
             elif as_it_stands.is_asked_for:
                 raise SettingError(
@@ -341,16 +342,16 @@ class _Running:
 
 
 @contextmanager
-def _thrown_away(as_rank: AsRank | None) -> Iterator[list[str]]:
-    """Let a script change nothing that its user has; yields what is to be said of it."""
+def _thrown_away(as_rank: AsRank | None) -> Iterator[Redirect]:
+    """Let a script change nothing that its user has."""
     if as_rank is not None:
         with Redirect(as_rank.folder) as redirect:
-            yield redirect.notices
+            yield redirect
         return
     folder = Path(tempfile.mkdtemp(prefix="hotloop-run-"))
     try:
         with removed_if_killed(folder), Redirect(folder) as redirect:
-            yield redirect.notices
+            yield redirect
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

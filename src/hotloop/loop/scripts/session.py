@@ -258,13 +258,31 @@ def drive_script(
             _expect_success(session, session.exit_status)
         except SystemExit as stop:
             _expect_success(session, stop.code)
-        except SyntaxError as error:
-            if error.filename != str(script.path):
+        except (SyntaxError, ValueError) as error:
+            why = _why_unreadable(error, script)
+            if why is None:
                 raise
-            raise TargetError(
-                f"{script.path}, line {error.lineno}: expected a script that this Python can read, "
-                f"got {(error.text or '').strip()!r} (SyntaxError: {error.msg})"
-            ) from None
+            raise TargetError(f"{script.path}{why}") from None
+
+
+def _why_unreadable(error: SyntaxError | ValueError, script: ScriptPlace) -> str | None:
+    """Say why a script cannot be read as Python; None for an error that it has raised."""
+    if isinstance(error, SyntaxError) and error.filename == str(script.path):
+        return (
+            f", line {error.lineno}: expected a script that this Python can read, "
+            f"got {(error.text or '').strip()!r} (SyntaxError: {error.msg})"
+        )
+    if _is_of_reading(error):
+        return f": expected a Python script, got bytes that are no text ({error})"
+    return None
+
+
+def _is_of_reading(error: BaseException) -> bool:
+    """Whether it was raised while the script was read, before anything of it ran."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return last is not None and last.tb_frame.f_code.co_filename == "<frozen runpy>"
 
 
 @contextmanager
