@@ -34,6 +34,11 @@ def test_one_round_has_no_ends() -> None:
     assert (alone.low, alone.high) == (-math.inf, math.inf)
 
 
+def test_ratios_beyond_all_numbers_have_no_ends_and_warn_of_nothing() -> None:
+    assert math.isinf(jackknife_error(np.array([1.0, 1e200])))
+    assert math.isinf(jackknife_error(np.array([1.0, np.inf])))
+
+
 def test_the_interval_covers_the_truth() -> None:
     """95% promised: of 400 comparisons with one drift for both, between 90% and 99% cover 1.25."""
     rng = np.random.default_rng(4)

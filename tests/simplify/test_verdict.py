@@ -104,6 +104,31 @@ def test_where_nothing_could_be_replaced_nothing_is_known() -> None:
     assert "no stage alone" not in text
 
 
+@pytest.mark.parametrize(
+    ("waits_ms", "said"),
+    [
+        (8.0, "queue was delayed only, and has 80.0% of the time"),
+        (1.0, "80.0% of the time is between"),
+    ],
+)
+def test_where_nothing_gains_it_is_said_where_the_time_is(waits_ms: float, said: str) -> None:
+    waits = stage_facts("queue", 1, waits_ms, not_replaced="effectful: delayed, never replaced")
+    stages = [stage_facts("act", 0, 1.0), waits]
+    verdict = judge(record_of(same() | {free_name("act"): 9.99}, stages), "elsewhere", 0.03)
+    assert verdict.fix is None
+    text = "".join(str(getattr(word, "text", word)) for word in statements.fix(verdict))
+    assert said in text
+
+
+def test_what_is_left_where_something_is_never_replaced_is_not_called_no_stage_s() -> None:
+    waits = stage_facts("queue", 1, 8.0, not_replaced="effectful: delayed, never replaced")
+    stages = [stage_facts("act", 0, 1.0), waits]
+    verdict = judge(record_of(same() | {free_name("act"): 9.0}, stages), "kept", 0.03)
+    (remark,) = statements.remarks(verdict)
+    assert "queue, which is delayed only, has 80.0%" in remark
+    assert "no stage can gain it" not in remark
+
+
 def test_unknown_gains_stand_beside_known_ones() -> None:
     saved = stage_facts("save", 1, 3.0, not_replaced="its output is a generator")
     stages = [stage_facts("act", 0, 5.0), saved]

@@ -149,13 +149,16 @@ def paired_ratio(mine: np.ndarray, base: np.ndarray, *, confidence: float = CONF
 def jackknife_error(left_out: np.ndarray) -> float:
     """The standard error of a statistic, from its values without each round (rounds,).
 
-    √((n − 1)/n · Σ(xᵢ − x̄)²). Infinite for a single round.
+    √((n − 1)/n · Σ(xᵢ − x̄)²). Infinite for a single round, and where it is no number.
     """
     count = len(left_out)
     if count < 2:
         return float("inf")
-    away = left_out - left_out.mean()
-    return math.sqrt((count - 1) / count * float(away @ away))
+    # Ratios to next to nothing, as to a stage that takes no time, have squares beyond all numbers.
+    with np.errstate(over="ignore", invalid="ignore"):
+        away = left_out - left_out.mean()
+        squares = float(away @ away)
+    return math.sqrt((count - 1) / count * squares) if math.isfinite(squares) else float("inf")
 
 
 def student_interval(

@@ -13,7 +13,7 @@ from hotloop.loop.values import torch_if_loaded
 from hotloop.recognise.calls import SIDE_WORK
 from hotloop.recognise.period import Call, Iteration, Matcher, find_iteration
 from hotloop.recognise.phases import InnerPhase, inner_phases
-from hotloop.recognise.places import OPTIMISER_STEP, UPDATES
+from hotloop.recognise.places import OPTIMISER_STEP, UPDATES, WAIT
 from hotloop.recognise.recognition import ENV_STEPS, SAMPLES, Recognition
 
 # So many iterations are seen, or so few where each takes long, before they are believed.
@@ -115,15 +115,16 @@ class FoundIterations:
         known_s = watched_s if trains else 0.0
         if found.confidence < min(sure for after_s, sure in SURE if known_s >= after_s):
             return False
+        # Waits that iterations have not are for processes that were started before them.
+        calls = [c for c in self._calls if c.name != WAIT or WAIT in found.calls]
         steady_s = found.count * found.duration_s
         # What comes between them now and then, as an evaluation, says nothing against them.
-        first_ns = max(self._begin_ns, self._calls[0].start_ns)
-        before_s = max(found.begin_ns - first_ns, 0) * 1e-9
+        before_s = max(found.begin_ns - calls[0].start_ns, 0) * 1e-9
         updates = self._expects_updates or self._recognition.objects.get(OPTIMISER_STEP)
         if updates and not trains:
             return watched_s >= UNUSED_OPTIMISER_S
         time_ns: dict[str, int] = {}
-        for call in self._calls:
+        for call in calls:
             time_ns[call.name] = time_ns.get(call.name, 0) + call.end_ns - call.start_ns
         left_out = sum(ns for name, ns in time_ns.items() if not found.calls.get(name))
         is_whole = left_out <= LEFT_OUT * sum(time_ns.values())
@@ -218,8 +219,8 @@ class FoundIterations:
                 if stage is None:
                     self._recognition.not_put_back[what] = None
                 else:
-                    why = f"its state cannot be put back: {what}, {faults[0].reason}"
-                    stage.cannot_replace = why
+                    kind, reason = type(each).__qualname__, faults[0].reason
+                    stage.cannot_replace = f"its state cannot be put back: {kind}, {reason}"
         return list(kept.values())
 
     def not_put_back(self) -> list[str]:

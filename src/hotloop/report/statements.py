@@ -98,7 +98,7 @@ def _nothing(verdict: Verdict) -> Sentence:
         words: list[str | Name | Amount] = [
             "nothing: no stage alone, and no pair tried, gains what is worth it"
         ]
-        words += _rest_is_most(verdict)
+        words += _where_it_is(verdict)
         unclear = [row.name for row in verdict.rows if row.verdict == "unclear"]
         if unclear:
             words += ["; not clear yet: ", *listed(unclear), " (a larger --budget tells)"]
@@ -108,17 +108,27 @@ def _nothing(verdict: Verdict) -> Sentence:
         return ["not known: no stage was seen in the time that there was"]
     return [
         "not known: no stage could be replaced, so no gain was measured. ",
-        f'{_any(reasons).capitalize()}. Declare effect="pure" or, with the loop’s state, ',
-        'effect="stateful" for a stage to make it known',
+        f'{_any(reasons).capitalize()}. Declare effect="pure" or, with the loop’s state, '
+        'effect="stateful" for a stage to make it known; of a script as it is, make functions '
+        "of its own stages with --stage module:function",
+        *_where_it_is(verdict),
     ]
 
 
-def _rest_is_most(verdict: Verdict) -> Sentence:
-    """Say where the time is if not in the stages."""
-    rest = verdict.rest
-    if rest is None or any(rest.share < row.share for row in verdict.rows):
+def _where_it_is(verdict: Verdict) -> Sentence:
+    """Say where the time is, if not in a stage that was replaced."""
+    rows = [row for row in verdict.rows if row.inside is None]
+    largest = max(rows, key=lambda row: row.share)
+    rest = 0.0 if verdict.rest is None else verdict.rest.share
+    if rest > largest.share:
+        return [f"; {percent(rest)} of the time is between the stages, which no stage can gain"]
+    if largest.not_replaced is None:
         return []
-    return [f"; {percent(rest.share)} of the time is between the stages, which no stage can gain"]
+    return [
+        "; ",
+        Name(largest.name),
+        f" was delayed only, and has {percent(largest.share)} of the time",
+    ]
 
 
 def _replaced(verdict: Verdict) -> bool:
