@@ -9,6 +9,7 @@ import pytest
 
 import hotloop
 from hotloop.profile.gpu_memory import lines_of
+from hotloop.profile.heap import Heap
 from hotloop.profile.holders import Holders
 from hotloop.profile.memory import MemoryProfile
 from hotloop.profile.places import Site, site_of
@@ -60,9 +61,46 @@ def test_a_steady_loop_does_not_grow() -> None:
     result = hotloop.run_profile(planted.steady_loop(), memory=True, seconds=2.0)
     found = result.profiles["memory"]
     assert found.growth_bytes is not None
-    assert found.growth_bytes.low <= 0
+    assert abs(found.growth_bytes.value) < 1024  # what hotloop itself notes of each iteration
     assert found.growing == []
     assert "no leak is seen" in repr(result)
+
+
+def test_a_growing_queue_is_named_with_its_stage_line_size_and_holder() -> None:
+    result = hotloop.run_profile(planted.backlog_loop(), memory=True, seconds=2.0)
+    planted.backlog.queue.clear()
+    found = result.profiles["memory"]
+    [line] = found.growing
+    assert (line.stage, line.line) == ("produce", planted.line_of("the backlog"))
+    # One of the three takes the place of what was put in before the profile began.
+    assert line.growth_bytes.value == pytest.approx(2 * planted.ITEM_BYTES, rel=0.1)
+    assert found.growth_bytes.value == pytest.approx(2 * planted.ITEM_BYTES, rel=0.1)
+    assert found.replaced_bytes == pytest.approx(planted.ITEM_BYTES, rel=0.2)
+    holder = next(each for each in found.holders if each.kind == "deque")
+    assert holder.name == f"{planted.__name__}.backlog.queue"
+    assert holder.items_per_iteration == pytest.approx(2, rel=0.1)
+
+
+def test_a_full_ring_is_no_leak() -> None:
+    result = hotloop.run_profile(planted.ring_loop(), memory=True, seconds=2.0)
+    planted.ring.clear()
+    found = result.profiles["memory"]
+    assert found.growing == []
+    assert found.replaced_bytes == pytest.approx(planted.ITEM_BYTES, rel=0.2)
+    assert "no leak is seen" in repr(result)
+    assert "in place of what was there before" in " ".join(repr(result).split())
+
+
+def test_another_malloc_than_that_of_the_library_is_not_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    heap = Heap.usable()
+    assert heap is not None
+    before = heap.in_use_bytes()
+    held = bytearray(1 << 20)
+    assert heap.in_use_bytes() - before == pytest.approx(len(held), rel=0.01)
+    monkeypatch.setattr(Heap, "in_use_bytes", lambda self: 0)
+    assert Heap.usable() is None
 
 
 def test_too_few_iterations_say_so() -> None:

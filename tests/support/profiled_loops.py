@@ -1,7 +1,9 @@
 """Loops with a planted fault, which count for themselves what a profile must say of it."""
 
+import queue
 import sys
 import time
+from collections import deque
 from typing import Any
 
 import hotloop
@@ -65,6 +67,38 @@ def hot_loop() -> hotloop.Loop:
 def leaking_loop() -> hotloop.Loop:
     """A stage that keeps a mebibyte, one that replaces four, and one with many small objects."""
     return _of(leak=leak, turnover=turnover, storm=storm, wait=wait)
+
+
+ITEM_BYTES, RING_ITEMS = 20_000, 3_000
+backlog: queue.Queue[bytearray] = queue.Queue()
+ring: deque[bytearray] = deque(maxlen=RING_ITEMS)
+
+
+def produce() -> None:
+    for _ in range(3):
+        backlog.put(bytearray(ITEM_BYTES))  # the backlog
+
+
+def consume() -> None:
+    backlog.get()
+
+
+def store() -> None:
+    ring.append(bytearray(ITEM_BYTES))
+
+
+def backlog_loop() -> hotloop.Loop:
+    """Three items are put into a queue for one that is taken out: the oldest of many."""
+    while backlog.qsize() < RING_ITEMS:
+        backlog.put(bytearray(ITEM_BYTES))
+    return _of(produce=produce, consume=consume, wait=wait)
+
+
+def ring_loop() -> hotloop.Loop:
+    """A ring that is full: each new item takes the place of one from before."""
+    while len(ring) < RING_ITEMS:
+        store()
+    return _of(store=store, wait=wait)
 
 
 def steady_loop() -> hotloop.Loop:

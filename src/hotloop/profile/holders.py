@@ -88,8 +88,20 @@ def _name_of(container: Any) -> str:
             held = getattr(referrer, "__dict__", {})
             key = next((k for k, v in held.items() if v is container), None)
             if key is not None:
-                names.append(f"{type(referrer).__qualname__}.{key}")
+                held_by = _variable_of(referrer) or type(referrer).__qualname__
+                names.append(f"{held_by}.{key}")
     return next(iter([*names, *filter(None, later)]), "a local variable")
+
+
+def _variable_of(owner: Any) -> str | None:
+    """The variable of a module that an object is, as `module.name`."""
+    for referrer in gc.get_referrers(owner):
+        module = referrer.get("__name__") if isinstance(referrer, dict) else None
+        if isinstance(module, str):
+            key = next((k for k, v in referrer.items() if v is owner), None)
+            if isinstance(key, str):
+                return f"{module}.{key}"
+    return None
 
 
 def _class_of(held: dict[Any, Any]) -> type | None:

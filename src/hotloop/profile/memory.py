@@ -21,18 +21,17 @@ import psutil
 from hotloop.loop.arm import NAMED, Arm
 from hotloop.loop.conduct import Measurement, Request
 from hotloop.loop.control import SharedControl
-from hotloop.loop.figures import Interval, student_interval
+from hotloop.loop.figures import Interval
 from hotloop.profile.gpu_memory import GpuMemory, profile_gpu
+from hotloop.profile.growth import GrowingLine, Growth, mean_of
+from hotloop.profile.heap import Heap
 from hotloop.profile.holders import Holder, Holders
 from hotloop.profile.places import Site, site_of
 from hotloop.profile.settings import ProfileSettings
 from hotloop.profile.tool import Overhead, expect_module
 from hotloop.profile.turns import Turns, in_turns
 
-TURNS = 3
-# Of each turn: what the first part allocates may replace what was there before, unseen.
-SKIPPED, SEGMENTS = 0.25, 3
-LEAST_SEGMENTS = 3
+TURNS = 4
 COUNTED_S, COUNTED_ITERATIONS = 0.5, 20
 MOST_LINES = 20
 LEAST_BYTES = 1024  # an iteration; a line that allocates or keeps less is not named
@@ -53,17 +52,6 @@ class AllocatingLine:
 
 
 @dataclass(frozen=True)
-class GrowingLine:
-    """A line of a stage whose allocations are not freed, with the bytes that an iteration adds."""
-
-    stage: str
-    function: str
-    file: str
-    line: int
-    growth_bytes: Interval
-
-
-@dataclass(frozen=True)
 class StageMemory:
     """What a stage allocates in an iteration, and what it holds when the loop holds the most."""
 
@@ -77,7 +65,8 @@ class StageMemory:
 class MemoryProfile:
     """What memray has seen.
 
-    growth_bytes: of the whole loop, an iteration; None with too few iterations. peak_bytes: the
+    growth_bytes: of the whole loop, an iteration; None with too few iterations. replaced_bytes:
+    what is kept in an iteration in place of memory that was there before. peak_bytes: the
     most that was held at once of what the loop has allocated meanwhile; resident_bytes: of the
     whole process.
     """
@@ -86,6 +75,7 @@ class MemoryProfile:
     resident_bytes: float
     peak_bytes: float
     growth_bytes: Interval | None
+    replaced_bytes: float = 0.0
     stages: list[StageMemory] = field(default_factory=list)
     allocating: list[AllocatingLine] = field(default_factory=list)
     growing: list[GrowingLine] = field(default_factory=list)
@@ -99,7 +89,7 @@ def profile_memory(control: SharedControl, settings: ProfileSettings) -> Measure
     gpu = yield from profile_gpu()
     folder = Path(tempfile.mkdtemp(prefix="hotloop-memray-"))
     try:
-        window, holders = _Window(folder, control), Holders()
+        window, holders, heap = _Window(folder, control), Holders(), Heap.usable()
         with holders:
             turns = yield from in_turns(
                 settings.seconds,
@@ -107,6 +97,7 @@ def profile_memory(control: SharedControl, settings: ProfileSettings) -> Measure
                 window.stop,
                 phase="profiling memory (memray)",
                 turns=TURNS,
+                gauge=(lambda: 0.0) if heap is None else heap.in_use_bytes,
             )
         held = holders.growing(turns.all_iterations)
         counted = _Window(folder, control, python=True)
@@ -120,7 +111,8 @@ def profile_memory(control: SharedControl, settings: ProfileSettings) -> Measure
             )
         finally:
             counted.stop()
-        found = _found(window, counted, turns, iterations)
+        net = None if heap is None else mean_of(turns.growth)
+        found = _found(window, counted, turns, iterations, net)
         found.holders, found.gpu = held, gpu
         return found
     finally:
@@ -164,12 +156,15 @@ def _counted_iterations(turns: Turns) -> int:
     return max(1, min(fit, COUNTED_ITERATIONS))
 
 
-def _found(window: _Window, counted: _Window, turns: Turns, iterations: int) -> MemoryProfile:
+def _found(
+    window: _Window, counted: _Window, turns: Turns, iterations: int, net: Interval | None
+) -> MemoryProfile:
+    """net: by how much the heap grows, an iteration; None where nothing counts it."""
     from memray import FileReader
 
-    growth = _Growth()
+    growth = Growth()
     for file, begun, block in zip(window.files, window.begun, turns.profiled, strict=True):
-        growth.add(FileReader(str(file)), begun, np.array(block.start_ns, np.float64))
+        growth.add(FileReader(str(file)), begun, np.array(block.start_ns, np.float64), _sites)
     reader = FileReader(str(window.files[-1]))
     held: Counter[str] = Counter()
     for site, record in _sites(reader.get_high_watermark_allocation_records(merge_threads=True)):
@@ -179,7 +174,8 @@ def _found(window: _Window, counted: _Window, turns: Turns, iterations: int) -> 
         overhead=Overhead(NAME, turns.slowdown, turns.iterations),
         resident_bytes=float(psutil.Process().memory_info().rss),
         peak_bytes=float(sum(held.values())),
-        growth_bytes=growth.whole(),
+        growth_bytes=growth.whole(net),
+        replaced_bytes=growth.replaced(net),
         stages=[
             StageMemory(
                 stage,
@@ -201,7 +197,7 @@ def _found(window: _Window, counted: _Window, turns: Turns, iterations: int) -> 
             for site, (size, count) in sorted(lines.items(), key=lambda item: -item[1][0])
             if size >= LEAST_BYTES * iterations
         ][:MOST_LINES],
-        growing=growth.lines()[:MOST_LINES],
+        growing=growth.lines(net)[:MOST_LINES],
     )
 
 
@@ -237,63 +233,3 @@ def _allocated(
         stage_size, stage_count = stages.get(place.stage, (0, 0))
         stages[place.stage] = stage_size + size, stage_count + count
     return lines, stages
-
-
-class _Growth:
-    """The bytes that each line keeps, segment by segment of the turns."""
-
-    def __init__(self) -> None:
-        self._segments = 0
-        self._by_site: dict[Site, list[float]] = {}
-        self._whole: list[float] = []
-
-    def add(self, reader: Any, begun: tuple[float, int], start_ns: np.ndarray) -> None:
-        """Take in one turn: begun, when it was by both clocks; start_ns: (n,) of its iterations."""
-        count = len(start_ns)
-        first = round(SKIPPED * count)
-        marks = np.unique(np.linspace(first, count - 1, SEGMENTS + 1).round().astype(int))
-        if count < 2 or len(marks) < 2:
-            return
-        snapshots = np.array([snapshot.time for snapshot in reader.get_memory_snapshots()], float)
-        at_ms = begun[0] + (start_ns[marks] - begun[1]) * 1e-6
-        at = np.minimum(np.searchsorted(snapshots, at_ms), len(snapshots))
-        before, self._segments = self._segments, self._segments + len(marks) - 1
-        whole = np.zeros(len(marks) - 1)
-        records = reader.get_temporal_allocation_records(merge_threads=True)
-        for site, record in _sites(records):
-            live = np.zeros(len(marks))
-            for interval in record.intervals:
-                freed = interval.deallocated_before_snapshot
-                there = at >= interval.allocated_before_snapshot
-                if freed is not None:
-                    there &= at < freed
-                live += interval.n_bytes * there
-            grown = np.diff(live) / np.diff(marks)
-            whole += grown
-            kept = self._by_site.setdefault(site, [])
-            kept += [0.0] * (self._segments - len(kept))
-            for number, value in enumerate(grown):
-                kept[before + number] += value
-        self._whole += list(whole)
-
-    def whole(self) -> Interval | None:
-        """The growth of all lines together; None with too few segments."""
-        return _mean(self._whole)
-
-    def lines(self) -> list[GrowingLine]:
-        """The lines that certainly grow, the fastest first."""
-        found = []
-        for site, values in self._by_site.items():
-            growth = _mean([*values, *[0.0] * (self._segments - len(values))])
-            if growth is not None and growth.low > 0 and growth.value >= LEAST_BYTES:
-                found.append(GrowingLine(*site, growth))
-        return sorted(found, key=lambda line: -line.growth_bytes.value)
-
-
-def _mean(values: list[float]) -> Interval | None:
-    """The mean with its interval by Student's t; None for too few values."""
-    if len(values) < LEAST_SEGMENTS:
-        return None
-    array = np.array(values)
-    error = float(array.std(ddof=1)) / len(values) ** 0.5
-    return student_interval(float(array.mean()), error, len(values) - 1)

@@ -17,9 +17,19 @@ def from_saved(kind: type[T], saved: Any) -> T:
     Raises: KeyError, TypeError or ValueError for what is no such thing.
     """
     hints = get_type_hints(kind)
-    if not isinstance(saved, dict) or set(saved) != set(hints):
+    if not isinstance(saved, dict) or not _needed(kind) <= set(saved) <= set(hints):
         raise ValueError(f"expected the fields {', '.join(hints)} of a {kind.__name__}")
-    return kind(**{name: _value(hints[name], saved[name]) for name in hints})
+    return kind(**{name: _value(hints[name], each) for name, each in saved.items()})
+
+
+def _needed(kind: type[Any]) -> set[str]:
+    """The fields without a default: an earlier version may not have saved the others."""
+    missing = dataclasses.MISSING
+    return {
+        field.name
+        for field in dataclasses.fields(kind)
+        if field.default is missing and field.default_factory is missing
+    }
 
 
 def _value(kind: Any, saved: Any) -> Any:

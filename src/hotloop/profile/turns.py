@@ -14,9 +14,13 @@ TURNS = 4
 
 @dataclass
 class Turns:
-    """The blocks of a loop without a profiler and with it, one after the other."""
+    """The blocks of a loop without a profiler and with it, one after the other.
+
+    growth: of a gauge, an iteration, over each block without the profiler.
+    """
 
     plain: list[Block] = field(default_factory=list)
+    growth: list[float] = field(default_factory=list)
     profiled: list[Block] = field(default_factory=list)
 
     @property
@@ -57,12 +61,18 @@ def in_turns(
     *,
     phase: str,
     turns: int = TURNS,
+    gauge: Callable[[], float] = lambda: 0.0,
 ) -> Measurement[Turns]:
-    """Run for so long, half of it with a profiler; start and stop are called between iterations."""
+    """Run for so long, half of it with a profiler; start and stop are called between iterations.
+
+    gauge: is read before and after each block without it.
+    """
     found = Turns()
     each_s = seconds / (2 * turns)
     for _ in range(turns):
+        before = gauge()
         plain = yield Request(Arm("plain", rest=REAL), seconds=each_s, drain=1, phase=phase)
+        found.growth.append((gauge() - before) / (len(plain.duration_ns) + plain.drained))
         found.plain.append(plain)
         start()
         try:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hotloop.loop.figures import Interval
+from hotloop.profile.growth import is_growth
 from hotloop.profile.memory import MemoryProfile
 from hotloop.profile.time_profile import TimeProfile
 from hotloop.report.numbers import bytes_, measured, number, percent
@@ -117,6 +118,11 @@ def _growth_notes(found: MemoryProfile) -> list[str]:
     if growth is None:
         return ["Too few iterations to tell growth from turnover; give a larger --seconds."]
     notes = [f"The loop grows by {measured(growth, bytes_)} an iteration{_judged(growth)}."]
+    if found.replaced_bytes:
+        notes.append(
+            f"Lines keep {bytes_(found.replaced_bytes)} an iteration more, in place of what was "
+            "there before and is freed: a queue or a ring."
+        )
     return notes + [
         f"{each.name}, a {each.kind} of {each.items}, gets {number(each.items_per_iteration)} "
         "items an iteration."
@@ -125,7 +131,9 @@ def _growth_notes(found: MemoryProfile) -> list[str]:
 
 
 def _judged(growth: Interval) -> str:
-    return ": a leak, or a buffer that is not full yet" if growth.low > 0 else ": no leak is seen"
+    if is_growth(growth):
+        return ": a leak, or a buffer that is not full yet"
+    return ": no leak is seen"
 
 
 def _gpu_tables(found: MemoryProfile, stage: str | None) -> list[Rows]:
