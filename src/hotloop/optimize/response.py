@@ -8,6 +8,7 @@ it was set, and a choice that was fast in few noisy turns counts by what its lev
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from hotloop.loop.lever import Option, same_option
 from hotloop.optimize.space import Choice, Space
 
-Floats = NDArray[np.float64]
+Floats = NDArray[np.floating[Any]]
 
 ROWS = 400  # the newest that count: fitting takes time with their third power
 LEAST_NOISE = 1e-3  # of the logarithm of a rate
