@@ -6,6 +6,7 @@ right about fewer than nine of ten is not to be in the table of detectors.
 
     python benchmarks/detectors.py --markdown docs/benchmarks/detectors.md
     python benchmarks/detectors.py --only 'card_*'
+    python benchmarks/detectors.py --scripts FOLDER    # others, marked in the same way
 """
 
 import argparse
@@ -53,6 +54,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--markdown", type=Path)
     options.add_argument("--only", default="*")
+    options.add_argument("--scripts", type=Path, default=SCRIPTS)
     options.add_argument("--seconds", type=float, default=SECONDS)
     options.add_argument("--one", type=Path, help=argparse.SUPPRESS)
     chosen = options.parse_args()
@@ -60,7 +62,7 @@ def main() -> None:
         print(json.dumps(_watch(chosen.one, chosen.seconds)), flush=True)
         os._exit(0)  # workers that a script would not end must not keep this process
     answers = []
-    for path in sorted(SCRIPTS.glob("*.py")):
+    for path in sorted(chosen.scripts.glob("*.py")):
         if path.stem not in ("__init__", "card") and fnmatch.fnmatch(path.stem, chosen.only):
             answers.append(_ask(path, chosen.seconds))
             _print(answers[-1])

@@ -1,5 +1,6 @@
 """Waiting for a loader, pickling between processes, equal inputs, and float64."""
 
+import concurrent.futures
 import multiprocessing
 import queue
 import threading
@@ -141,6 +142,26 @@ def test_arrays_that_are_pickled_for_a_pool_are_found(pool: Any) -> None:
     assert list(found) == [advice.line]
 
 
+@pytest.fixture
+def executor() -> Iterator[Any]:
+    context = multiprocessing.get_context("fork")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as made:
+        made.submit(first, 1).result()
+        yield made
+
+
+def test_arrays_that_are_pickled_for_an_executor_are_found(executor: Any) -> None:
+    x = np.ones((512, 512))
+
+    def body() -> None:
+        executor.submit(square, x).result()  # fault
+
+    (advice,) = watch(body, "pickling")
+    assert advice.line == line_of(body)
+    # 2 MiB there, and as much back.
+    assert figure(advice, "bytes of arrays an iteration") == pytest.approx(2 * x.nbytes, rel=0.1)
+
+
 def test_arrays_put_into_a_queue_are_found() -> None:
     context = multiprocessing.get_context("fork")
     items, done = context.Queue(), context.SimpleQueue()
@@ -229,6 +250,16 @@ def test_what_learns_draws_or_only_acts_is_silent() -> None:
         loss.backward()
         optimiser.step()
         act(100)
+
+    assert watch(body, "equal inputs") == []
+
+
+def test_what_a_library_calls_within_is_not_what_its_caller_may_cache() -> None:
+    rng = np.random.default_rng(0)
+
+    def body() -> None:
+        for _ in range(100):
+            rng.integers(0, 40, 16)  # calls numpy.prod of the shape, which is always the same
 
     assert watch(body, "equal inputs") == []
 

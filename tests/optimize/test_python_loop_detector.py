@@ -132,6 +132,14 @@ def few_passes() -> None:
         np.sort(np.tile(X[k], 200))
 
 
+TEXTS = [f"text {k}" for k in range(50)]
+CHOSEN = np.arange(200) % 50
+
+
+def chosen_texts() -> None:
+    np.stack([np.tanh(X[: len(TEXTS[k])]).sum() for k in CHOSEN])
+
+
 def over_objects() -> None:
     for name in ("a", "b") * 20:
         np.tanh(X).sum() + len(name)
@@ -139,7 +147,7 @@ def over_objects() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [vectorised, recurrence, carried, rollout, minibatches, few_passes, over_objects],
+    [vectorised, recurrence, carried, rollout, minibatches, few_passes, chosen_texts, over_objects],
 )
 def test_other_loops_are_silent(body: Callable[[], None]) -> None:
     assert watch(body, "python loop", seconds=0.5) == []

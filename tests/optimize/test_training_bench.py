@@ -1,17 +1,14 @@
 """Trainings as turns of a race: how long each may take, and what one that does not end counts."""
 
-import itertools
 import math
-from pathlib import Path
 
 import pytest
 
-from hotloop.loop.chosen import read_chosen
 from hotloop.loop.lever import Lever
 from hotloop.optimize import training_bench
-from hotloop.optimize.search import Search
+from hotloop.optimize.search import Search, TrialError
 from hotloop.optimize.space import Space
-from hotloop.optimize.training_bench import TrainingBench
+from hotloop.optimize.training_bench import TrainingBench, TrainingProcess
 from hotloop.repeat.sides import LOOP, Side
 
 RATE = "learning_rate"
@@ -21,29 +18,32 @@ SECONDS = {1: [10.0, 10.0, 10.0], 2: [2.0, 2.0, 26.0], 4: [4.0, 5.0, 3.0]}
 
 
 class Trainings:
-    """Stands for `hotloop train`: planted seconds to the target on a clock of its own."""
+    """Stands for a process that trains: planted seconds to the target on a clock of its own."""
 
     def __init__(self, seconds: dict[int, list[float]]) -> None:
         self.now_s = 0.0
         self.limits: list[tuple[int, float]] = []
         self._seconds, self._counts = seconds, dict.fromkeys(seconds, 0)
 
-    def run(self, command: list[str], _limit_s: float) -> dict:
-        given = dict(itertools.pairwise(command))
-        rate = int(read_chosen(Path(given["--settings-from"])).settings[RATE])
-        limit_s = float(given["--time-limit"])
+    ended = False
+
+    def train(self, side: Side, _seed: int, limit_s: float) -> float | None:
+        rate = int(side.settings[RATE])
         self.limits.append((rate, limit_s))
         planted = self._seconds[rate]
         needed = planted[self._counts[rate] % len(planted)]
         self._counts[rate] += 1
         self.now_s += min(needed, limit_s)
-        return {"seconds_to_solve": needed if needed < limit_s else None, "threshold": 475.0}
+        return needed if needed < limit_s else None
+
+    def close(self) -> None:
+        """It is no process."""
 
 
 @pytest.fixture
 def trainings(monkeypatch: pytest.MonkeyPatch) -> Trainings:
     found = Trainings(SECONDS)
-    monkeypatch.setattr(training_bench, "_trained", found.run)
+    monkeypatch.setattr(training_bench, "TrainingProcess", lambda _side: found)
     return found
 
 
@@ -80,3 +80,25 @@ def test_what_is_seldom_fast_and_often_slow_does_not_win(trainings: Trainings) -
     assert search.gain.value == pytest.approx(2.5, rel=0.1)
     assert math.isfinite(search.gain.low)
     assert search.gain.low > 1
+
+
+def test_one_process_trains_again_and_again_and_what_fails_fails_alone() -> None:
+    settings = {"num_envs": "2", "fragment_steps": "16", "evaluate_every": "32"}
+    reached = settings | {"target_return": "1"}
+
+    def side(settings: dict[str, str]) -> Side:
+        target = "ppo:CartPole-v1"
+        return Side(name="x", text="x", kind=LOOP, words=(target,), settings=settings)
+
+    process = TrainingProcess(side(reached))
+    try:
+        first = process.train(side(reached), seed=1, limit_s=60.0)
+        assert first is not None
+        assert first > 0
+        with pytest.raises(TrialError, match="there is no setting 'num_env'; did you mean"):
+            process.train(side({"num_env": "2"}), seed=1, limit_s=60.0)
+        assert process.train(side(settings | {"target_return": "501"}), 1, limit_s=0.01) is None
+        assert process.train(side(reached), seed=2, limit_s=60.0) is not None
+        assert not process.ended
+    finally:
+        process.close()

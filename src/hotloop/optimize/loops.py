@@ -27,6 +27,8 @@ class PythonLoopSource:
     over: expressions that it goes over directly, such as `batch` in `for row in batch`.
     indexed: expressions that are indexed by one of its variables, with the axis and the variable:
     `x`, 1 and `i` for `x[:, i]`.
+    looked_up: expressions that are indexed by one of its elements, such as `texts` in
+    `for k in chosen: texts[k]`.
     dependent: why its passes need each other, or "".
     """
 
@@ -36,6 +38,7 @@ class PythonLoopSource:
     body: int
     over: tuple[str, ...]
     indexed: tuple[tuple[str, int, str], ...]
+    looked_up: tuple[str, ...]
     dependent: str
 
 
@@ -55,6 +58,7 @@ def loops_of(file: str) -> Iterator[PythonLoopSource]:
                 body[0].lineno,
                 tuple(over),
                 indexed,
+                tuple(sorted({base for base, _, _ in _indexed(body, elements)})),
                 _dependence(body, elements | indices, indices),
             )
 

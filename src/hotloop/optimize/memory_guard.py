@@ -59,6 +59,12 @@ class MemoryGuard:
         self._thread = threading.Thread(target=self._watch, name="memory guard", daemon=True)
         self._thread.start()
 
+    @property
+    def why(self) -> str:
+        """Why the processes were ended, in words."""
+        held = self.peak_bytes / 1e9
+        return f"it held {held:.1f} GB and little was left, so it was ended"
+
     def close(self) -> None:
         """Stop watching."""
         self._stop.set()

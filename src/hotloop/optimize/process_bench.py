@@ -89,10 +89,7 @@ class Trial:
         except SideError as error:
             self._ended = True
             if self._guard.ended:
-                held = self._guard.peak_bytes / 1e9
-                raise TrialError(
-                    f"it held {held:.1f} GB and little was left, so it was ended"
-                ) from None
+                raise TrialError(self._guard.why) from None
             raise TrialError(str(error)) from None
 
 

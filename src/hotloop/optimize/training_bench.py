@@ -1,33 +1,30 @@
 """Choices that change learning: each turn is a whole training, judged by its time to the target."""
 
-import contextlib
 import json
-import os
-import signal
 import statistics
-import subprocess
-import tempfile
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
-from hotloop.loop.chosen import Chosen
+from hotloop.errors import SideError
+from hotloop.optimize.memory_guard import MemoryGuard
 from hotloop.optimize.search import TrialError
 from hotloop.optimize.space import Choice, Space
-from hotloop.repeat.afterwards import Afterwards
-from hotloop.repeat.side_process import last_lines
-from hotloop.repeat.sides import Side
+from hotloop.repeat.side_process import SideProcess
+from hotloop.repeat.sides import TRAINING, Side
 
 PATIENCE = 2.0  # a training may take so many times what the trainings of the start have taken
 LEAST_S = 1.0  # that any training may take
 UNSOLVED = 2.0  # one that is not solved counts as so many times the time that it had
-_GRACE_S = 60.0  # beside the training: imports, evaluation, the end
-_NOT_SOLVED = 1  # how `hotloop train` exits then
+# A training with its evaluations takes so many times its limit, and so long besides, or it hangs.
+_BESIDE, _GRACE_S = 10.0, 60.0
 
 
 class TrainingBench:
     """Trains choices, all of a round from the same seed.
+
+    Those whose levers are the same follow each other in one process; it ends with the bench.
 
     side_of: the target of a choice with its settings. limit_s: of the trainings of the start, as
     long as none has ended.
@@ -47,6 +44,7 @@ class TrainingBench:
         self._limit_s = limit_s
         self._start_s: list[float] = []  # what trainings with the settings at the start have taken
         self._seed = 1000 * (seed + 1)  # apart from those that settings are judged with
+        self._processes: dict[str, TrainingProcess] = {}  # by the levers that are set in them
 
     def open(self, choice: Choice, *, checked: bool = False) -> "Training":  # noqa: ARG002
         """Make a choice ready; nothing runs before its first turn."""
@@ -56,6 +54,12 @@ class TrainingBench:
         """The turns of a round have a seed of their own."""
         self._seed += 1
 
+    def close(self) -> None:
+        """End all processes."""
+        for process in self._processes.values():
+            process.close()
+        self._processes.clear()
+
     def train(self, side: Side, *, is_start: bool) -> float:
         """Train once. Returns 1 over the seconds to the target. Raises: TrialError.
 
@@ -64,22 +68,16 @@ class TrainingBench:
         limit_s = self._limit_s
         if self._start_s and not is_start:
             limit_s = max(PATIENCE * statistics.mean(self._start_s), LEAST_S)
-        with tempfile.TemporaryDirectory(prefix="hotloop-optimize-") as folder:
-            place = Path(folder)
-            target, chosen = side.words[0], place / "chosen.yaml"
-            Chosen(target, side.settings, side.levers).write(chosen)
-            found = _trained(
-                [
-                    *(side.place.python, "-m", "hotloop.cli.main", "train", target),
-                    *("--settings-from", str(chosen)),
-                    *("--seed", str(self._seed), "--time-limit", str(limit_s), "--json"),
-                    *("--checkpoint", str(place / "one.checkpoint"), "--checkpoint-every", "0"),
-                    *("--save", str(place / "one.run")),
-                ],
-                limit_s * 4 + _GRACE_S,
-            )
-        solved_s = found["seconds_to_solve"]
-        seconds = UNSOLVED * limit_s if solved_s is None else float(solved_s)
+        key = json.dumps(dict(side.levers), sort_keys=True)
+        if key not in self._processes:
+            self._processes[key] = TrainingProcess(side)
+        process = self._processes[key]
+        try:
+            solved_s = process.train(side, self._seed, limit_s)
+        finally:
+            if process.ended:
+                self._processes.pop(key).close()
+        seconds = UNSOLVED * limit_s if solved_s is None else solved_s
         if is_start:
             self._start_s.append(seconds)
         return 1 / seconds
@@ -98,35 +96,63 @@ class Training:
         return self.bench.train(self.side, is_start=self.is_start)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """The process stays for other choices."""
 
 
-def _trained(command: list[str], limit_s: float) -> dict[str, Any]:
-    """Run a training to its end; nothing of it is left behind.
+class TrainingProcess:
+    """A process that trains one target again and again; it rests in between.
 
-    Raises: TrialError if it fails, or takes longer than `limit_s` seconds in all.
+    side: the target, and the levers that are set in it. ended: whether it can train no more.
+    Raises: TrialError if it does not start.
     """
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        process_group=0,
-    )
-    if_we_are_killed = Afterwards(f"kill -KILL -- -{process.pid}")
-    try:
-        out, errors = process.communicate(timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        raise TrialError(f"a training did not end within {limit_s:.0f} s") from None
-    finally:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        if_we_are_killed.forget()
-    if process.returncode not in (0, _NOT_SOLVED) or not out.strip():
-        raise TrialError(f"a training exited with {process.returncode}{last_lines(errors)}")
-    found: dict[str, Any] = json.loads(out)
-    if found["seconds_to_solve"] is None and found["threshold"] is None:
-        raise TrialError("the env names no target: give target_return=NUMBER")
-    return found
+
+    def __init__(self, side: Side) -> None:
+        self.ended = False
+        self._process = SideProcess(replace(side, kind=TRAINING), seed=0)
+        self._guard = MemoryGuard(self._process.process.pid)
+        try:
+            self._asked(self._process.begin)
+        except BaseException:
+            self.close()
+            raise
+
+    def train(self, side: Side, seed: int, limit_s: float) -> float | None:
+        """Train once with the settings of a side.
+
+        Returns the seconds to the target; None if it was not reached in `limit_s` seconds.
+        Raises: TrialError if it fails, needs too much memory, or hangs.
+        """
+        hangs = threading.Timer(_BESIDE * limit_s + _GRACE_S, self._process.kill)
+        hangs.daemon = True
+
+        def act() -> dict[str, Any]:
+            self._process.order({"settings": dict(side.settings), "seed": seed, "limit_s": limit_s})
+            return self._process.answer()
+
+        hangs.start()
+        try:
+            found = self._asked(act)
+        finally:
+            hangs.cancel()
+        if found["problem"] is not None:
+            raise TrialError(found["problem"])
+        seconds: float | None = found["seconds"]
+        return seconds
+
+    def close(self) -> None:
+        """End it."""
+        self._guard.close()
+        self._process.end()
+        self._process.close()
+
+    def _asked(self, act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        try:
+            return act()
+        except SideError as error:
+            self.ended = True
+            if self._guard.ended:
+                raise TrialError(self._guard.why) from None
+            raise TrialError(str(error)) from None
+        except BaseException:
+            self.ended = True  # it may be in the middle of a training
+            raise

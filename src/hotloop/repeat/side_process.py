@@ -99,6 +99,10 @@ class SideProcess:
         with contextlib.suppress(OSError):
             os.sched_setaffinity(self.process.pid, {core})
 
+    def kill(self) -> None:
+        """End all of its processes at once."""
+        self._signal(signal.SIGKILL)
+
     def end(self) -> None:
         """Tell it to close its loop and to end."""
         with contextlib.suppress(SideError):

@@ -15,6 +15,7 @@ from hotloop.loop.lever import Option
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 LOOP, TEST, COMMAND = "loop", "test", "command"
+TRAINING = "training"  # nobody writes it: a search trains a target again and again
 SETTINGS_FROM = "--settings-from"
 
 

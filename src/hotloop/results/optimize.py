@@ -4,6 +4,7 @@ import dataclasses
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from hotloop.built_in import BUILT_IN
@@ -257,14 +258,16 @@ class _Trying:
                 return
             processes.allow([each for each in self._levers if each.name not in self._left_out])
             self._bench = processes
-            bench: Bench = processes
-            if by_time:
-                self._judged_by = TIME_TO_TARGET
-                limit_s = FIRST_TRAINING_SHARE * self._settings.budget
-                seed = self._settings.seed
-                bench = TrainingBench(processes.space, processes.side_of, limit_s, seed)
-                processes.unchecked = TrainingBench.unchecked
-            self._run_search(bench, processes.space, observe)
+            if not by_time:
+                self._run_search(processes, processes.space, observe)
+                return
+            self._judged_by, processes.unchecked = TIME_TO_TARGET, TrainingBench.unchecked
+            limit_s = FIRST_TRAINING_SHARE * self._settings.budget
+            seed = self._settings.seed
+            with closing(
+                TrainingBench(processes.space, processes.side_of, limit_s, seed)
+            ) as trainings:
+                self._run_search(trainings, processes.space, observe)
         finally:
             processes.close()
 

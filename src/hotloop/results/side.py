@@ -25,8 +25,9 @@ from hotloop.loop.scripts.session import current_session
 from hotloop.optimize.libraries import Libraries, set_levers
 from hotloop.optimize.same_result import prints_of
 from hotloop.repeat.channel import Channel, Closed
-from hotloop.repeat.sides import TEST
+from hotloop.repeat.sides import TEST, TRAINING
 from hotloop.results.session import patient_start, run_target
+from hotloop.results.training_side import run_trainings
 from hotloop.results.user_frames import user_frames
 
 Order = Mapping[str, Any]
@@ -40,7 +41,7 @@ def run_side(channel: Channel) -> None:
     """Take a target from the line, run it as ordered, and say at the end how it ended."""
     try:
         order = channel.receive()
-        run = _run_test if order["kind"] == TEST else _run_loop
+        run = {TEST: _run_test, TRAINING: run_trainings}.get(order["kind"], _run_loop)
         channel.send(run(channel, order))
     except Closed:
         pass

@@ -27,6 +27,9 @@ from hotloop.optimize.watched import Instrument, Phase, Watched
 LEAST_SHARE = 0.03
 LEAST_HITS = 3
 LEAST_HIT_RATE = 0.25
+LEAST_CALL_S = (
+    20e-6  # a call that takes less gains nothing by a cache, whose keys take time as well
+)
 MOST_BYTES = 1 << 26  # of arrays in one call: more would take longer to compare than to compute
 
 _NOT_FOLLOWED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -134,7 +137,9 @@ class EqualInputs:
             if calls.excluded or hits < LEAST_HITS or hits < LEAST_HIT_RATE * len(calls.hits):
                 continue
             share = _share(watched, calls)
-            if isinstance(share, Interval) and share.value >= LEAST_SHARE:
+            if not isinstance(share, Interval) or share.value < LEAST_SHARE:
+                continue
+            if _seconds_of_a_call(watched, calls, share) >= LEAST_CALL_S:
                 found.append((calls, share))
         candidates = [calls for calls, _ in found]
         return [
@@ -163,7 +168,24 @@ def _advice(watched: Watched, calls: Calls, share: Interval) -> Advice:
 def _share(watched: Watched, calls: Calls) -> Figure:
     if is_users(calls.code.co_filename):
         return watched.samples.share(lambda stack: _has(stack, calls.code))
-    return watched.samples.share_at(*calls.hit_at)
+    lines = {(place.file, place.line) for place in calls.hit_at}
+    return watched.samples.share(lambda stack: _called_at(stack, calls.code, lines))
+
+
+def _called_at(stack: Stack, called: types.CodeType, lines: set[tuple[str, int]]) -> bool:
+    """Whether a function runs that one of these lines has called, however that is done."""
+    return any(
+        code is called and (caller.co_filename, line) in lines
+        for (code, _), (caller, line) in itertools.pairwise(stack)
+    )
+
+
+def _seconds_of_a_call(watched: Watched, calls: Calls, share: Interval) -> float:
+    """What a call takes on average, as far as the times of iterations say."""
+    if watched.times is None or not watched.times.duration_ns:
+        return 0.0
+    iteration_s = float(np.mean(watched.times.duration_ns)) * 1e-9
+    return share.value * iteration_s / watched.per_iteration(len(calls.hits), Phase.LINES)
 
 
 def _within(watched: Watched, inner: Calls, outer: Calls) -> bool:

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from hotloop.loop.figures import Figure, Interval
-from hotloop.loop.values import count_bytes
+from hotloop.loop.values import ATOMS, count_bytes
 from hotloop.optimize.advice import Advice
 from hotloop.optimize.patches import around
 from hotloop.optimize.places import Place, place_of_thread, user_place
@@ -48,15 +48,29 @@ class Pickling:
             stack.enter_context(around(pickler, "dumps", self._dumps))
             stack.enter_context(around(pickler, "loads", self._loads))
             stack.enter_context(around(multiprocessing.queues.Queue, "put", self._put))
+            executors = sys.modules.get("concurrent.futures.process")
+            if executors is not None:
+                executor = executors.ProcessPoolExecutor
+                stack.enter_context(around(executor, "submit", self._put))
             yield
 
     def _put(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """Note where something is put that another thread sends: (self, what, and more)."""
         place = user_place(sys._getframe(1), through_libraries=True)
-        if place is not None and len(args) > 1:
-            self._put_at[id(args[1])] = place
-            if len(self._put_at) > _REMEMBERED:
+        if place is not None:
+            for each in (*args[1:], *kwargs.values()):
+                if not isinstance(each, ATOMS):
+                    self._put_at[id(each)] = place
+            while len(self._put_at) > _REMEMBERED:
                 self._put_at.popitem(last=False)
         return function(*args, **kwargs)
+
+    def _put_where(self, sent: Any) -> Place | None:
+        """Where a message was put, or what an executor has packed into it."""
+        packed = vars(sent) if hasattr(sent, "__dict__") else {}
+        parts = (*packed.get("args", ()), *packed.get("kwargs", {}).values())
+        found = [self._put_at.pop(id(each), None) for each in (sent, *parts)]
+        return next((place for place in found if place is not None), None)
 
     def _dumps(self, function: Any, args: Any, kwargs: Any) -> Any:
         sent = args[1]  # after the class
@@ -64,7 +78,7 @@ class Pickling:
         pickled = function(*args, **kwargs)
         span = Span(start, time.perf_counter_ns())
         if len(pickled) >= LARGE_BYTES:
-            self._note(count_bytes(sent), span, self._put_at.pop(id(sent), None))
+            self._note(_array_bytes(sent), span, self._put_where(sent))
         return pickled
 
     def _loads(self, function: Any, args: Any, kwargs: Any) -> Any:
@@ -72,7 +86,7 @@ class Pickling:
         received = function(*args, **kwargs)
         span = Span(start, time.perf_counter_ns())
         if len(args[0]) >= LARGE_BYTES:
-            self._note(count_bytes(received), span, None)
+            self._note(_array_bytes(received), span, None)
         return received
 
     def _note(self, held: int, span: Span, place: Place | None) -> None:
@@ -111,6 +125,12 @@ class Pickling:
                 )
             )
         return found
+
+
+def _array_bytes(value: Any) -> int:
+    """Bytes of the arrays in a message; what executors send is an object that holds it."""
+    held = count_bytes(value)
+    return held or count_bytes(getattr(value, "__dict__", {}))
 
 
 def _at_most(line: Figure, pickling: Interval) -> Figure:

@@ -149,7 +149,17 @@ def _look(loop: PythonLoopSource, frame: types.FrameType) -> Seen | None:
         array = value_of(name, frame)
         if not (isinstance(array, np.ndarray) and array.dtype != object) and not is_tensor(array):
             continue
+        if name in loop.over and _only_chooses(array, loop, frame):
+            continue
         shape = tuple(int(size) for size in array.shape)
         if axis < len(shape) and shape[axis] >= LEAST_PASSES:
             return Seen(name, axis, shape, str(array.dtype).removeprefix("torch."))
     return None
+
+
+def _only_chooses(array: Any, loop: PythonLoopSource, frame: types.FrameType) -> bool:
+    """Whether an array says which entries of something are taken that is no array itself."""
+    if array.ndim != 1 or "int" not in str(array.dtype):
+        return False
+    sources = [value_of(name, frame) for name in loop.looked_up]
+    return any(isinstance(each, list | tuple | dict) for each in sources)
