@@ -13,7 +13,7 @@ from hotloop.optimize.libraries import LIVE, SETTING
 from hotloop.optimize.memory_guard import MemoryGuard
 from hotloop.optimize.same_result import CHECK_ITERATIONS, Print, difference, unlike
 from hotloop.optimize.search import TrialError
-from hotloop.optimize.space import Choice, Space
+from hotloop.optimize.space import Choice, Space, keyed
 from hotloop.repeat.estimate import own_ns
 from hotloop.repeat.side_process import EndedEarly, SideProcess
 from hotloop.repeat.sides import Side
@@ -186,6 +186,7 @@ class ProcessBench:
         self._acting: dict[str, frozenset[str]] = {}
         self._where: dict[str, str] = {}  # each lever acts
         self._hosts: dict[str, Host] = {}
+        self._kept: set[Choice] = set()  # choices that keep what the loop computes, as keys
         self._scout = Host(lambda: Trial(side, seed, check=None))
         first = self._scout.running()
         self._prints, self._checked_after = first.prints, first.checked
@@ -204,12 +205,15 @@ class ProcessBench:
     def open(self, choice: Choice, *, checked: bool = False) -> "Entrant":
         """Let a choice run: in a process of its own where it is made with other settings.
 
-        checked: start one in any case, and compare what it computes in its first iterations.
+        checked: start one in any case, and compare what it computes in its first iterations, unless
+        that is known, or cannot be known.
         Raises: TrialError.
         """
-        if checked and self.space.changes(choice):
+        known = keyed(choice) in self._kept or self.space.keeps_result(choice) is False
+        if checked and self.space.changes(choice) and not known and not self.unchecked:
             host = Host(lambda: self._checked(choice))
             host.running()
+            self._kept.add(keyed(choice))
             return Entrant(host, {}, host.close)
         made, live = self.parts(choice)
         key = json.dumps(made)
@@ -243,15 +247,12 @@ class ProcessBench:
 
     def _checked(self, choice: Choice) -> Trial:
         """A process of a choice that is known to keep what the loop computes."""
-        kept = self.space.keeps_result(choice)
-        check = kept is not False and not self.unchecked
-        trial = Trial(self.side_of(choice), self._seed, check=self._checked_after if check else 0)
-        if check:
-            try:
-                self._check(trial, kept)
-            except BaseException:
-                trial.close()
-                raise
+        trial = Trial(self.side_of(choice), self._seed, check=self._checked_after)
+        try:
+            self._check(trial, self.space.keeps_result(choice))
+        except BaseException:
+            trial.close()
+            raise
         return trial
 
     def next_round(self) -> None:

@@ -1,7 +1,7 @@
-"""What to try next: one change of each lever first, then what all that was measured speaks for.
+"""What to try next: single changes, and what all that was measured so far speaks for.
 
-From then on two take turns: what the response of the levers promises most, and the single changes
-that are left, after which Optuna proposes. Where all choices are few they are all proposed, and
+The two take turns: one change of each lever, then a second one of each, until none is left and
+Optuna proposes; and what the response of the levers expects to be faster than the best so far. Where all choices are few they are all proposed, and
 Optuna is not asked.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hotloop.errors import HotloopError
-from hotloop.loop.lever import Lever
+from hotloop.loop.lever import Lever, same_option
 from hotloop.optimize.response import Response, in_order, is_numeric, place
 from hotloop.optimize.space import Choice, Space, keyed
 
@@ -50,8 +50,8 @@ class Proposals:
         self._best, self._best_log = space.start, 0.0
         self._under_way: dict[Choice, optuna.Trial] = {}  # what Optuna proposed and was not told of
         self._singles = deque(space.neighbours(space.start, order))
-        self._levers_left = len(space.levers)
         self._asked_for = 0
+        self._failed: set[tuple[str, str]] = set()  # options that failed alone
         self._all = [*space.all()] if space.most <= LISTED else None
         self._study: optuna.Study | None = None
         self._distributions: dict[str, Any] = {}
@@ -65,20 +65,26 @@ class Proposals:
     def next(self) -> Choice | None:
         """The next choice; None if there is none left."""
         self._asked_for += 1
-        if self._asked_for <= self._levers_left or self._asked_for % 2:
+        if self._asked_for % 2:
             ways = (self._single, self._asked, self._promising)
         else:
-            ways = (self._promising, self._single, self._asked)
-        for way in ways:
-            choice = way()
-            if choice is not None:
-                self._seen.add(keyed(choice))
-                return choice
-        return None
+            ways = (self._faster, self._single, self._promising, self._asked)
+        choice = next((found for way in ways if (found := way()) is not None), None)
+        if choice is None and self._failed:
+            self._failed.clear()  # nothing else is left
+            choice = self._promising()
+        if choice is not None:
+            self._seen.add(keyed(choice))
+        return choice
 
     def tell(self, choice: Choice, log_ratio: float | None) -> None:
         """Learn how many times faster than the start it is, as a logarithm; None: it failed."""
         self._seen.add(keyed(choice))
+        changed = self._changed(choice)
+        if log_ratio is None and len(changed) == 1:
+            self._failed |= changed
+        if log_ratio is None and keyed(choice) == keyed(self._best):
+            self._best, self._best_log = self._space.start, 0.0
         if log_ratio is not None and log_ratio > self._best_log:
             self._best, self._best_log = choice, log_ratio
         if self._study is None:
@@ -101,7 +107,16 @@ class Proposals:
         )
 
     def _is_new(self, choice: Choice) -> bool:
-        return keyed(choice) not in self._seen
+        return keyed(choice) not in self._seen and not self._failed & self._changed(choice)
+
+    def _changed(self, choice: Choice) -> set[tuple[str, str]]:
+        """The options that a choice has in place of those of the start."""
+        options = self._space.options(choice)
+        return {
+            (name, repr(options[name]))
+            for name, lever in self._space.levers.items()
+            if not same_option(options[name], lever.now)
+        }
 
     def _single(self) -> Choice | None:
         """The next change of one lever."""
@@ -118,6 +133,15 @@ class Proposals:
             return None
         means, errors = self._response.of(choices)
         return choices[int((means + BOLD[self._asked_for // 2 % len(BOLD)] * errors).argmax())]
+
+    def _faster(self) -> Choice | None:
+        """What is expected to be faster than the best so far, while single changes are left."""
+        choices = [each for each in self._candidates() if self._is_new(each)]
+        if not choices or not self._singles:
+            return None
+        means, _ = self._response.of([self._best, *choices])
+        best = int(means.argmax())
+        return choices[best - 1] if best else None
 
     def _candidates(self) -> Sequence[Choice]:
         """All choices, or where they are many, neighbours of the best and some that are drawn."""

@@ -135,6 +135,8 @@ class Search:
                 self._round(warm)
             self._noise.start(warm.rates[:, 0])
             self._search(start, begin + TRIED * self.budget_s, observe)
+            if not self._promising():
+                self._search(start, begin + RACED * self.budget_s, observe)
             while True:
                 observe("the best once more")
                 with contextlib.ExitStack() as stack:
@@ -192,7 +194,7 @@ class Search:
                 self._failed(trial, error)
 
     def _race(
-        self, leader: tuple[Trial, Entrant], racing: Sequence[tuple[Trial, Entrant]], until: float
+        self, leader: tuple[Trial, Entrant], racing: list[tuple[Trial, Entrant]], until: float
     ) -> int | None:
         """Let them race against the fastest so far; returns which of them takes its place."""
         race = Race(
@@ -200,7 +202,7 @@ class Search:
         )
         self._eliminate(race, lambda rounds: rounds >= MOST_ROUNDS or self.clock() > until)
         self._note(race, [leader[0], *(trial for trial, _ in racing)])
-        return self._settle(race, racing)
+        return self._take(self._settle(race, racing), racing)
 
     def _race_again(
         self, until: float, stack: contextlib.ExitStack
@@ -209,8 +211,7 @@ class Search:
 
         stack: closes them. Returns the winner, None if there is none.
         """
-        known = [each for each in self.trials if each.problem is None and each.rounds]
-        waiting = deque(each for log, each in self._by_promise(known) if log > 0)
+        waiting = deque(self._promising())
         racing: list[tuple[Trial, Entrant]] = []
         while True:
             self._open_best(waiting, racing, until, stack)
@@ -267,24 +268,41 @@ class Search:
                 race.drop(k)
         self._noise.add(race.rates)
 
-    def _settle(self, race: Race, racing: Sequence[tuple[Trial, Entrant]]) -> int | None:
-        """Note what the race has shown; returns who takes the place of the fastest so far."""
+    def _settle(self, race: Race, racing: Sequence[tuple[Trial, Entrant]]) -> dict[int, float]:
+        """Note what the race has shown.
+
+        Returns those that are faster than the fastest so far, the fastest of them first, with the
+        logarithms of their ratios to the start.
+        """
         error = self._noise.of_difference(race.rates)
-        found = [self._log_ratio(race.rates, k + 1, 0) for k in range(len(racing))]
-        before, winner = self._best_log, None
+        faster: dict[int, float] = {}
         for k, (trial, _) in enumerate(racing):
             trial.rounds = int(np.isfinite(race.rates[:, k + 1]).sum())
+            found = self._log_ratio(race.rates, k + 1, 0)
             # Nothing is known of what has shared no round with the fastest so far.
-            if trial.problem is not None or not math.isfinite(found[k]):
+            if trial.problem is not None or not math.isfinite(found):
                 continue
-            trial.ratio = math.exp(before + found[k])
-            self._proposals.tell(trial.choice, before + found[k])
-            leads = k + 1 in race.running and found[k] > TAKEN * error
-            if leads and (winner is None or found[k] > found[winner]):
-                winner = k
-        if winner is not None:
-            self.best, self._best_log = racing[winner][0].choice, before + found[winner]
-        return winner
+            log = self._best_log + found
+            trial.ratio = math.exp(log)
+            self._proposals.tell(trial.choice, log)
+            if k + 1 in race.running and found > TAKEN * error:
+                faster[k] = log
+        return dict(sorted(faster.items(), key=lambda each: each[1], reverse=True))
+
+    def _take(self, faster: dict[int, float], racing: list[tuple[Trial, Entrant]]) -> int | None:
+        """Take the fastest that keeps what the loop computes: all further ones race against it."""
+        for k, log in faster.items():
+            trial, entrant = racing[k]
+            try:
+                checked = self.bench.open(trial.choice, checked=True)
+            except TrialError as error:
+                self._failed(trial, error)
+                continue
+            entrant.close()
+            racing[k] = trial, checked
+            self.best, self._best_log = trial.choice, log
+            return k
+        return None
 
     def _note(self, race: Race, trials: Sequence[Trial]) -> None:
         """Take in what a race has shown of all levers."""
@@ -301,6 +319,11 @@ class Search:
 
     def _expected(self, trial: Trial) -> float:
         return float(self._response.of([trial.choice])[0][0])
+
+    def _promising(self) -> list[Trial]:
+        """Those that are expected to be faster than the start, the fastest first."""
+        known = [each for each in self.trials if each.problem is None and each.rounds]
+        return [each for log, each in self._by_promise(known) if log > 0]
 
     def _by_promise(self, trials: Sequence[Trial]) -> list[tuple[float, Trial]]:
         """Trials by the logarithm of their expected ratio to the start, the fastest first."""
