@@ -161,6 +161,29 @@ def test_its_comparison_is_a_run_that_is_noted_and_saved(hotloop: Callable, trie
         assert ended is None or ended.out.startswith(again.out)
 
 
+def test_a_page_of_runs_has_the_tries_of_their_target_too(hotloop: Callable, tried: Tried) -> None:
+    words = ("report", "second.run", "--tries")
+    page = tried.folder / "page.html"
+    drawn = hotloop(*words, "--html", str(page), cwd=tried.folder)
+    assert drawn.code == 0, drawn.err
+    text = page.read_text()
+    for part in ("Which is faster", "The staircase", "How predictions came true", "load less"):
+        assert part in text
+    printed = hotloop(*words, cwd=tried.folder)
+    assert "load less, again" in printed.out
+    parts = json.loads(hotloop(*words, "--json", cwd=tried.folder).out)
+    assert [part.get("target") for part in parts][-1] == TARGET
+
+
+def test_without_a_try_there_is_nothing_to_show(hotloop: Callable, tried: Tried) -> None:
+    empty = tried.folder / "elsewhere"
+    empty.mkdir()
+    planted(empty)
+    refused = hotloop("report", "../second.run", "--tries", cwd=empty)
+    assert refused.code == 2
+    assert "--tries: the journal of this folder has no try of" in refused.err
+
+
 def test_as_json_it_has_the_comparison_and_the_try(tried: Tried) -> None:
     said = json.loads(tried.second.out)
     assert said["comparison"]["verdict"] == "faster"

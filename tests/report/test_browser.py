@@ -8,9 +8,16 @@ from typing import Any
 
 import pytest
 
+import hotloop
+from hotloop.loop.host import host_facts
 from hotloop.loop.run import Run
+from hotloop.repeat.entries import GAIN, KEPT, RATE_A, RATE_B, RATIO, Metric, RunEntry, TryEntry
+from hotloop.repeat.journal import Contents
+from hotloop.repeat.overview import overview
+from hotloop.repeat.stop import Limits
 from hotloop.report.html import render, write_html
 from hotloop.report.kinds import kind_of
+from hotloop.report.staircase import staircase_section
 from support.every_run import MAKERS
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
@@ -22,14 +29,51 @@ pytestmark = [
 MOST_BYTES = 2 << 20
 
 
+# Every chart that the page may have. The journal's are of three tries.
+CHARTS = (
+    *("One iteration", "How fast it could be", "Share of time beside gain", "Roofline"),
+    *("Flame graph", "Memory of the process tree", "Learning curve", "The staircase"),
+    *("How predictions came true", "Speed over workers", "Efficiency over the duration of a step"),
+)
+
+
+def computing() -> Run:
+    """A profile of what torch computes, with a roofline."""
+    import torch
+
+    net, x = torch.nn.Linear(64, 64), torch.ones(64, 64)
+    step = hotloop.stage("forward", lambda: net(x))
+    loop = hotloop.Loop(body=lambda: len(step()), unit="samples", name="net")
+    return hotloop.run_profile(loop, model=True, network=True, seconds=0.5).run
+
+
+def tried() -> Contents:
+    """Three tries that were predicted: each saves a little less than was promised."""
+    gains = {GAIN + "forward": Metric(0.3)}
+    made = {"host": host_facts()}
+    runs = [RunEntry("2026-11-24", "simplify", "net", gains, number=1, **made)]
+    tries = []
+    for number, (gain, achieved) in enumerate([(0.2, 0.18), (0.3, 0.22), (0.1, 0.08)], 2):
+        rates = Metric(100.0 * number, unit="samples/s"), Metric(125.0 * number, unit="samples/s")
+        metrics = {RATIO: Metric(1 - achieved), RATE_A: rates[0], RATE_B: rates[1]}
+        runs.append(RunEntry("2026-11-24", "compare", "net", metrics, number=number, **made))
+        interval = Metric(achieved, achieved - 0.02, achieved + 0.02)
+        words = ("2026-11-24", f"try {number}", "net", "a", "b", "faster", KEPT)
+        gained = {"predicted": Metric(gain), "achieved": interval}
+        tries.append(TryEntry(*words, **gained, run=number, number=number))
+    return Contents(runs, tries)
+
+
 @pytest.fixture(scope="module")
 def runs() -> list[Run]:
-    return [make() for make in MAKERS.values()]
+    return [*(make() for make in MAKERS.values()), computing()]
 
 
 @pytest.fixture(scope="module")
 def place(runs: list[Run], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_html(runs, tmp_path_factory.mktemp("page") / "page.html")
+    stairs = overview(tried(), "net", Limits(), lambda run: run.metrics)
+    more = [staircase_section(stairs, "tries")]
+    return write_html(runs, tmp_path_factory.mktemp("page") / "page.html", more)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +119,10 @@ def test_every_chart_is_drawn(opened: Opened) -> None:
             return [chart.querySelector("title").textContent, box.width, box.height, marks];
         })"""
     )
-    assert len(drawn) >= 10
+    titles = opened.page.locator("figure h3").all_inner_texts()
+    assert set(CHARTS) <= set(titles)
+    assert len(drawn) == len(titles)
+    assert opened.page.locator("svg.narrow").count() == len(titles)
     assert [each for each in drawn if min(each[1:]) <= 0] == []
 
 

@@ -61,10 +61,11 @@ def measure_peaks(seconds: float = SECONDS, precision: str = "float32") -> Peaks
     with torch.no_grad():
         flops = 2 * size**3 / _best(lambda: torch.mm(left, right, out=product), seconds, finish)
         moved = 2 * copied / _best(lambda: copy.copy_(origin), seconds, finish)
+    threads = torch.get_num_threads()
     where = (
         f"torch on {torch.cuda.get_device_name()}"
         if on_gpu
-        else f"torch, {torch.get_num_threads()} threads"
+        else f"torch, {threads} thread{'s' if threads > 1 else ''}"
     )
     return Peaks(
         flops_per_s=flops,

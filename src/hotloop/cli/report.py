@@ -11,6 +11,8 @@ from rich.console import Console
 from hotloop.cli.output import consoles, parse, print_json
 from hotloop.loop.run import Run
 from hotloop.report.kinds import KINDS, kind_of
+from hotloop.report.staircase import overview_json, print_staircase, staircase_section
+from hotloop.results.repeat import tries_of
 from hotloop.results.saved import open_run
 
 
@@ -23,6 +25,9 @@ class Options:
     first, unpaired: `hotloop compare` measures in turns."""
     html: Path | None = None
     """Write one self-contained page of all the runs here, instead of printing them."""
+    tries: bool = False
+    """Also show the tries of these targets that the journal of this folder has, as `hotloop repeat`
+    does: the staircase, and how predictions came true."""
     json: bool = False
     """Print figures and verdicts as JSON."""
 
@@ -35,18 +40,24 @@ def run(arguments: list[str]) -> int:
         errors.print("hotloop: name one run or more; `ls .hotloop` shows the saved ones")
         return 2
     runs = [open_run(path) for path in options.runs]
+    tries = tries_of(run.target for run in runs) if options.tries else []
     if options.html is not None:
         from hotloop.report.html import write_html
 
-        path = write_html(runs, options.html)
+        sections = [staircase_section(each, f"t{k}") for k, each in enumerate(tries)]
+        path = write_html(runs, options.html, sections)
         console.print(f"report written: {path.resolve()}", highlight=False, soft_wrap=True)
         return 0
     found = [(saved, kind_of(saved).summarize(saved)) for saved in runs]
     if options.json:
         contents = [kind_of(saved).json(summary, saved) for saved, summary in found]
+        contents += [overview_json(each) for each in tries]
         print_json(contents[0] if len(contents) == 1 else contents)
     else:
         _print(console, found)
+        for each in tries:
+            console.print()
+            print_staircase(console, each)
     return 0
 
 

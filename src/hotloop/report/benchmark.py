@@ -19,6 +19,7 @@ from hotloop.report.console import headed_table, plain_table, print_warnings
 from hotloop.report.format import MEASURED_LOOP, PEAKS, WARM_UP, WORK, Count, Format, Positive
 from hotloop.report.iteration import benchmark_window, iteration_charts
 from hotloop.report.kind import Comparison, Kind, PageContext
+from hotloop.report.memory_views import memory_views
 from hotloop.report.numbers import bytes_, duration, factor, figure, interval, number, percent
 from hotloop.report.ranks import RANK_ARRAYS, RANK_FACTS, print_ranks, rank_tables
 from hotloop.report.section import Footnotes, Section, TableView, Tile, figure_markup, stage_name
@@ -161,7 +162,10 @@ def _section(page: PageContext, summary: Summary, run: Run) -> Section:
         run=run,
         heading="How fast it is",
         tiles=_tiles(summary),
-        charts=iteration_charts(page.key, run, page.colours, benchmark_window),
+        charts=[
+            *iteration_charts(page.key, run, page.colours, benchmark_window),
+            *memory_views(page.key, run),
+        ],
         tables=[*stages, *rank_tables(summary.ranks), _figure_view(summary, run)],
         warnings=summary.warnings,
     )

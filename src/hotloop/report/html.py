@@ -6,6 +6,7 @@ stage, and how it is written. The page loads nothing and is the same, byte for b
 drawn again from the same runs.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,20 +22,20 @@ from hotloop.report.kinds import KINDS, kind_of
 from hotloop.report.section import Section, TableView
 
 
-def write_html(runs: Sequence[Run], path: Path) -> Path:
-    """Write one page about all these runs to `path`; returns where.
+def write_html(runs: Sequence[Run], path: Path, more: Sequence[Section] = ()) -> Path:
+    """Write one page about all these runs to `path`; returns where. more: as in `render`.
 
     Raises: RunError if it cannot be written (a file that was there before stays as it was), or if
     a run is of a kind that has no report.
     """
-    page = render(runs)
+    page = render(runs, more)
     with atomic_output(path, "the report could not be written", "--html") as scratch:
         scratch.write_text(page, encoding="utf-8")
     return path
 
 
-def render(runs: Sequence[Run]) -> str:
-    """The page as text.
+def render(runs: Sequence[Run], more: Sequence[Section] = ()) -> str:
+    """The page as text. more: sections after those of the runs, with keys of their own.
 
     Raises: RunError without a run, or for a kind of run that has no report.
     """
@@ -50,7 +51,8 @@ def render(runs: Sequence[Run]) -> str:
         [
             kinds[run.verb].section(PageContext(f"r{k}", ordered, colours), summary, run)
             for k, (run, summary) in enumerate(found)
-        ],
+        ]
+        + [*more],
         title=", ".join(dict.fromkeys(run.target for run in ordered)),
         hosts=[run.host for run in ordered],
         comparisons=_comparisons(found),
@@ -72,6 +74,7 @@ def page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.tests["figure"] = _is_figure
     return environment.get_template("report.html.jinja").render(
         title=title,
         machines=list(dict.fromkeys(describe(dict(host)) for host in hosts)),
@@ -79,6 +82,11 @@ def page(
         sections=sections,
         comparisons=comparisons,
     )
+
+
+def _is_figure(cell: object) -> bool:
+    """Whether a cell is a number, with or without its unit or interval: it stays on one line."""
+    return re.fullmatch(r"[-+]?\d\S*( \S{1,3})?( [\[(][^\])]*[\])])?", str(cell)) is not None
 
 
 def _comparisons(found: Sequence[tuple[Run, Any]]) -> list[TableView]:

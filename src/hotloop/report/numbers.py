@@ -13,11 +13,14 @@ class Form:
     steps: tuple[tuple[float, str], ...]  # (size of a unit, its suffix), the largest first
     factor: float = 1.0
     decimals: int | None = None  # fixed, or as many as make three digits
+    least: float = 0.0  # of smaller ones only that they are smaller is written
 
     def __call__(self, value: float) -> str:
         """The number with its unit: 12.3k."""
         if not math.isfinite(value):
             return "?"
+        if 0 <= value < self.least:
+            return f"< {self.least:g}"
         size, suffix = self._unit(value)
         return f"{self._digits(value * self.factor / size)}{suffix}"
 
@@ -61,6 +64,7 @@ duration = Form(((1e9, " s"), (1e6, " ms"), (1e3, " µs"), (1.0, " ns")))
 seconds = duration.scaled(1e9)
 percent = Form(((1.0, "%"),), factor=100.0, decimals=1)
 factor = Form(((1.0, "×"),))
+probability = Form(((1.0, ""),), least=0.001)
 bytes_ = Form(((2.0**30, " GiB"), (2.0**20, " MiB"), (2.0**10, " KiB"), (1.0, " B")))
 
 

@@ -14,7 +14,7 @@ from hotloop.loop.figures import Figure, Unknown
 from hotloop.loop.host import describe
 from hotloop.loop.run import Run
 from hotloop.report.charts import svg
-from hotloop.report.numbers import Form, figure, number
+from hotloop.report.numbers import Form, figure, number, probability
 from hotloop.report.sentence import Amount, Name, Sentence
 from hotloop.simplify.verdict_rows import StageVerdict
 
@@ -92,6 +92,10 @@ class Footnotes:
             self.reasons.append(of.why)
         mark = self.reasons.index(of.why) + 1
         return Markup('<span class="unknown">unknown<sup>{}</sup></span>').format(mark)
+
+    def chance(self, p: float | None) -> Markup:
+        """The markup of the p of a test; None for one that did not run."""
+        return self.cell(Unknown("no test ran") if p is None else p, probability)
 
 
 def figure_markup(of: Figure, form: Form = number) -> Markup:

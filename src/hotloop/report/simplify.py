@@ -339,7 +339,7 @@ def _worth_table(verdict: Verdict, colours: Mapping[str, int]) -> TableView:
             notes.cell(row.gain, percent),
             *(notes.cell(gain, percent) for gain in row.faster.values()),
             notes.cell(row.ceiling_ns, duration),
-            notes.cell(Unknown("no test ran") if row.p_adjusted is None else row.p_adjusted),
+            notes.chance(row.p_adjusted),
             "no verdict" if refused else row.verdict,
         ]
         for row in verdict.rows

@@ -158,20 +158,21 @@ def write_staircase(found: Overview, path: Path) -> Path:
 
     Raises: RunError if it cannot be written; a file that was there before stays as it was.
     """
-    text = page([_section(found)], title=found.target, hosts=[found.host])
+    text = page([staircase_section(found)], title=found.target, hosts=[found.host])
     with atomic_output(path, "the report could not be written", "--html") as scratch:
         scratch.write_text(text, encoding="utf-8")
     return path
 
 
-def _section(found: Overview) -> Section:
+def staircase_section(found: Overview, key: str = "r0") -> Section:
+    """The tries of a target as a section of a page. key: its id, unique on the page."""
     return Section(
-        key="r0",
+        key=key,
         run=_as_run(found),
         heading="What was tried",
         answer=_answer(found),
         tiles=_tiles(found),
-        charts=_charts(found) if found.staircase.steps else [],
+        charts=_charts(found, key) if found.staircase.steps else [],
         tables=[_staircase_view(found), _calibration_view(found)] if found.staircase.steps else [],
         warnings=notes(found),
     )
@@ -214,14 +215,14 @@ def _tiles(found: Overview) -> list[Tile]:
     ]
 
 
-def _charts(found: Overview) -> list[ChartView]:
+def _charts(found: Overview, key: str) -> list[ChartView]:
     views = [
         ChartView(
             "The staircase",
             "The rate after each try, as it was measured beside what was before. The line follows "
             "the tries that were kept.",
             [
-                staircase_chart(found.staircase, width=width, name=f"staircase-{width}")
+                staircase_chart(found.staircase, width=width, name=f"{key}-staircase-{width}")
                 for width in (WIDE, NARROW)
             ],
             notes=[
@@ -238,7 +239,9 @@ def _charts(found: Overview) -> list[ChartView]:
                 "both are the same.",
                 [
                     calibration_chart(
-                        found.calibration.predictions, width=width, name=f"calibration-{width}"
+                        found.calibration.predictions,
+                        width=width,
+                        name=f"{key}-calibration-{width}",
                     )
                     for width in (WIDE, NARROW)
                 ],

@@ -2,7 +2,7 @@
 
 import dataclasses
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +47,23 @@ def read_overview(target: str | None, limits: Limits) -> Overview:
     Raises: JournalError; SettingError for a target that it does not know.
     """
     return overview(Journal().contents(), target, limits, metrics_now)
+
+
+def tries_of(targets: Iterable[str]) -> list[Overview]:
+    """What the journal of the working folder says about each of these targets that was tried.
+
+    targets: as runs have them; that of a comparison begins with the target of its first side.
+    Raises: JournalError; SettingError if none of them was tried.
+    """
+    contents, wanted = Journal().contents(), list(dict.fromkeys(targets))
+    tried = dict.fromkeys(each.target for each in contents.tries)
+    found = [t for t in tried if any(each == t or each.startswith(f"{t} ") for each in wanted)]
+    if not found:
+        raise SettingError(
+            f"--tries: the journal of this folder has no try of {', '.join(wanted)}; leave it out, "
+            "or note one with `hotloop repeat try`"
+        )
+    return [overview(contents, target, Limits(), metrics_now) for target in found]
 
 
 def plan_try(plan: Plan, before: Side) -> Plan:
