@@ -406,7 +406,11 @@ def test_as_a_page_it_has_both_charts_and_is_the_same_each_time(
         assert done.code == 0, done.err
         pages.append((tmp_path / name).read_text())
     assert pages[0] == pages[1]
-    for part in ('id="staircase-720-title"', 'id="calibration-340-title"', "load less, again"):
+    for part in (
+        'id="r0-staircase-720-title"',
+        'id="r0-calibration-340-title"',
+        "load less, again",
+    ):
         assert part in pages[0]
     assert "cost of a million samples" in pages[0]
 

@@ -11,6 +11,7 @@ from hotloop.learn.checkpoint import load_checkpoint
 from hotloop.learn.ppo import PPOSettings
 from hotloop.learn.tensorboard import PERIOD_S, EventLog
 from hotloop.learn.training import Trainer
+from hotloop.loop.sinks import open_sinks
 
 SMALL = PPOSettings(
     num_envs=4, fragment_steps=16, epochs=1, seed=5, total_steps=1280, evaluate_every=128,
@@ -35,7 +36,7 @@ def logged(folder, settings, step_s=0.1, **arguments):
     """Train with events; every look at the clock takes step_s."""
     looks = iter(np.arange(0, 10**6) * step_s)
     with Trainer(settings, **arguments) as trainer:
-        log = EventLog(folder, clock=lambda: float(next(looks)))
+        log = EventLog(open_sinks(folder), clock=lambda: float(next(looks)))
         log.begin(trainer)
         trainer.run(lambda _point: log.note(trainer))
         log.end(trainer)
@@ -57,6 +58,8 @@ def test_events_have_the_tags_of_cleanrl_and_every_evaluation(tmp_path):
     wanted = {f"losses/{n}" for n in (*losses, "explained_variance")} | {
         f"charts/{n}" for n in charts
     }
+    final = ("env_steps", "updates", "seconds", "greedy_return", "best_greedy_return")
+    wanted |= {f"final/{n}" for n in final}
     assert set(scalars) == wanted
     assert [step for step, _ in scalars["charts/greedy_return"]] == training.env_steps.tolist()
     np.testing.assert_allclose(
@@ -88,19 +91,19 @@ def test_events_of_a_resumed_training_go_on(tmp_path):
 
 def test_events_that_cannot_be_written_end_no_training(tmp_path, caplog, monkeypatch):
     with Trainer(SMALL) as trainer:
-        log = EventLog(tmp_path / "events")
+        log = EventLog(open_sinks(tmp_path / "events"))
 
         def full(*_args, **_options):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr(log._file._writer, "add_scalar", full)
+        monkeypatch.setattr(log._sinks._open[0]._writer, "add_scalar", full)
         log.begin(trainer)
         trainer.run(lambda _point: log.note(trainer))
         log.end(trainer)
         log.close()
         log.close()
         assert trainer.training().ended == "steps"
-    assert caplog.text.count("training goes on without them") == 1
+    assert caplog.text.count("it goes on without them") == 1
 
 
 def test_without_tensorboard_it_is_said_how_to_get_it(tmp_path, monkeypatch):
@@ -113,5 +116,5 @@ def test_without_tensorboard_it_is_said_how_to_get_it(tmp_path, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", missing)
     with pytest.raises(SettingError, match=r"pip install 'hotloop\[tensorboard\]'"):
-        EventLog(tmp_path / "events")
+        open_sinks(tmp_path / "events")
     assert not (tmp_path / "events").exists()

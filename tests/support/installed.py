@@ -39,6 +39,7 @@ SERVES: Mapping[str, str] = {
     "plot": "import hotloop.report.picture, matplotlib.figure",
     "optimize": "import hotloop.optimize.proposals, optuna",
     "tensorboard": "import tensorboard",
+    "wandb": "import wandb",
     "profile": "import hotloop.profile.profile, memray, perfetto, pyinstrument",
     "docs": "import mkdocs, material, mkdocstrings",
     "peers": "import envpool, torchrl, minigrid",

@@ -14,6 +14,7 @@ from hotloop.report.kinds import KINDS, kind_of
 from hotloop.report.staircase import overview_json, print_staircase, staircase_section
 from hotloop.results.repeat import tries_of
 from hotloop.results.saved import open_run
+from hotloop.results.send import send
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,10 @@ class Options:
     tries: bool = False
     """Also show the tries of these targets that the journal of this folder has, as `hotloop repeat`
     does: the staircase, and how predictions came true."""
+    tensorboard: Path | None = None
+    """Also write the figures that the journal notes of each run into this folder of TensorBoard."""
+    wandb: str | None = None
+    """Also send them to this project of Weights & Biases, a run there for each run here."""
     json: bool = False
     """Print figures and verdicts as JSON."""
 
@@ -41,6 +46,8 @@ def run(arguments: list[str]) -> int:
         return 2
     runs = [open_run(path) for path in options.runs]
     tries = tries_of(run.target for run in runs) if options.tries else []
+    for path, saved in zip(options.runs, runs, strict=True):
+        send(saved, path.stem, options.tensorboard, options.wandb)
     if options.html is not None:
         from hotloop.report.html import write_html
 

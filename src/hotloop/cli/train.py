@@ -50,6 +50,8 @@ class Options:
     """End after so many seconds of training, over all resumes."""
     tensorboard: Path | None = None
     """Write TensorBoard events into this folder."""
+    wandb: str | None = None
+    """Log into this project of Weights & Biases; WANDB_MODE=offline keeps it on this machine."""
     price_per_hour: float | None = None
     """What the machine costs, in any currency, to show what was spent."""
     json: bool = False
@@ -91,6 +93,7 @@ def run(arguments: list[str]) -> int:
             levers=chosen_for(f"{algorithm}:{env_id}", options.settings_from).levers,
             resumed_from=options.resume,
             tensorboard=options.tensorboard,
+            wandb=options.wandb,
             price_per_hour=options.price_per_hour,
         )
 

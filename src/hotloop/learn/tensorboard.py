@@ -1,14 +1,12 @@
-"""The course of a training as TensorBoard events, with the tags that CleanRL has."""
+"""The course of a training as live metrics, with the names that CleanRL has."""
 
 import dataclasses
 import math
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 from hotloop.learn.training import Standing, Trainer
-from hotloop.loop.event_file import EventFile
+from hotloop.loop.sinks import Sinks
 
 PERIOD_S = 0.5  # between two sets of events
 # Tags of figures that are no loss; every other one is `losses/NAME`.
@@ -20,15 +18,13 @@ _CHARTS = (
 
 
 class EventLog:
-    """Write events of a training into a folder: at most twice a second, and each evaluation.
+    """Write the metrics of a training: at most twice a second, and each evaluation.
 
     clock: returns seconds, as `time.perf_counter` does.
-
-    Raises: SettingError if TensorBoard is not installed, or the folder cannot be written to.
     """
 
-    def __init__(self, folder: Path, *, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._file = EventFile(folder)
+    def __init__(self, sinks: Sinks, *, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._sinks = sinks
         self._clock = clock
         self._next = -math.inf
         self._before: Standing | None = None
@@ -42,33 +38,46 @@ class EventLog:
         self._evaluations = len(trainer.curve)
         self._before = trainer.standing()
         table = f"|setting|value|\n|-|-|\n{rows}"
-        self._file.write(lambda writer: writer.add_text("hyperparameters", table))
+        self._sinks.text("hyperparameters", table)
 
     def note(self, trainer: Trainer) -> None:
         """Write what is due; cheap enough to be called every millisecond."""
-        if self._file.stopped:
+        if self._sinks.stopped:
             return
         if len(trainer.curve) > self._evaluations:
-            self._file.write(lambda writer: self._add_evaluations(writer, trainer))
+            self._add_evaluations(trainer)
         if self._clock() >= self._next:
             self._next = self._clock() + PERIOD_S
-            self._file.write(lambda writer: self._add(writer, trainer.standing()))
+            self._add(trainer.standing())
 
     def end(self, trainer: Trainer) -> None:
-        """Write where training stands at its end."""
+        """Write where training stands at its end, and what came of it."""
         self._next = -math.inf
         self.note(trainer)
+        standing = trainer.standing()
+        best = max((point.mean_return for point in trainer.curve), default=math.nan)
+        last = trainer.curve[-1].mean_return if trainer.curve else math.nan
+        self._sinks.final(
+            {
+                "env_steps": standing.env_steps,
+                "updates": standing.updates,
+                "seconds": standing.seconds,
+                "greedy_return": last,
+                "best_greedy_return": best,
+            },
+            standing.env_steps,
+        )
 
     def close(self) -> None:
-        """Close the file. Idempotent."""
-        self._file.close()
+        """Close what they went to. Idempotent."""
+        self._sinks.close()
 
-    def _add_evaluations(self, writer: Any, trainer: Trainer) -> None:
+    def _add_evaluations(self, trainer: Trainer) -> None:
         for point in trainer.curve[self._evaluations :]:
-            writer.add_scalar("charts/greedy_return", point.mean_return, point.env_steps)
+            self._sinks.scalars({"charts/greedy_return": point.mean_return}, point.env_steps)
         self._evaluations = len(trainer.curve)
 
-    def _add(self, writer: Any, standing: Standing) -> None:
+    def _add(self, standing: Standing) -> None:
         scalars = {
             f"{'charts' if name in _CHARTS else 'losses'}/{name}": value
             for name, value in standing.figures.items()
@@ -79,6 +88,4 @@ class EventLog:
             elapsed = standing.seconds - before.seconds
             scalars["charts/SPS"] = (standing.env_steps - before.env_steps) / elapsed
             scalars["charts/updates_per_s"] = (standing.updates - before.updates) / elapsed
-        for tag, value in scalars.items():
-            if not math.isnan(value):
-                writer.add_scalar(tag, value, standing.env_steps)
+        self._sinks.scalars(scalars, standing.env_steps)

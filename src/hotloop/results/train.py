@@ -15,6 +15,7 @@ from hotloop.learn.tensorboard import EventLog
 from hotloop.learn.training import Standing, Trainer
 from hotloop.loop.lever import Options
 from hotloop.loop.run import Run
+from hotloop.loop.sinks import open_sinks
 from hotloop.optimize.libraries import levers_for
 from hotloop.report.live_panel import LivePanel, Row
 from hotloop.report.numbers import number, percent
@@ -28,18 +29,20 @@ def train(
     levers: Options | None = None,
     resumed_from: Path | None = None,
     tensorboard: Path | None = None,
+    wandb: str | None = None,
     price_per_hour: float | None = None,
 ) -> tuple[Run, BaseException | None]:
     """Train to the end behind a live view; returns the run, and what cut it short.
 
     make_trainer: called once everything else is known to be in order. console: of the view.
     levers: options that are set before the first iteration. tensorboard: the folder of events,
-    None for none. price_per_hour: of the machine.
+    wandb: the project of Weights & Biases, None for none. price_per_hour: of the machine.
 
     Raises: SettingError for a folder of events that cannot be, and for a lever or an option that
     there is not; what `make_trainer` raises.
     """
-    events = None if tensorboard is None else EventLog(tensorboard)
+    sinks = open_sinks(tensorboard, wandb, name=target)
+    events = None if sinks is None else EventLog(sinks)
     try:
         with (
             levers_for(levers or {}) as set_levers,

@@ -1,11 +1,11 @@
-"""Where a watched training is shown while it goes on: a line in the terminal, and TensorBoard."""
+"""Where a watched training is shown while it goes on: a line in the terminal, and metrics."""
 
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hotloop.loop.event_file import EventFile
 from hotloop.loop.figures import Unknown
+from hotloop.loop.sinks import Sinks
 from hotloop.simplify.watched import DelayedStage
 
 # Of more stages than this only the largest are in the line.
@@ -50,7 +50,7 @@ class Terminal:
             self._shown = False
 
 
-def write_scalars(events: EventFile, line: Line, delays: list[DelayedStage]) -> None:
+def write_scalars(sinks: Sinks, line: Line, delays: list[DelayedStage]) -> None:
     """Write a line, and what delays have shown so far, as scalars over the units done."""
     scalars = {
         "hotloop/iterations_per_s": line.iterations_per_s,
@@ -63,11 +63,7 @@ def write_scalars(events: EventFile, line: Line, delays: list[DelayedStage]) -> 
             scalars[f"hotloop/sensitivity/{_tag(each.name)}"] = each.sensitivity.value
             scalars[f"hotloop/slack_ms/{_tag(each.name)}"] = each.slack.slack_ns.value * 1e-6
 
-    def write(writer: object) -> None:
-        for tag, value in scalars.items():
-            writer.add_scalar(tag, value, round(line.units_done))  # type: ignore[attr-defined]
-
-    events.write(write)
+    sinks.scalars(scalars, round(line.units_done))
 
 
 def _tag(name: str) -> str:

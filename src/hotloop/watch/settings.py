@@ -12,6 +12,8 @@ class WatchSettings:
 
     tensorboard: str | Path | None = None
     """A folder for TensorBoard events: rates, and the share of each stage."""
+    wandb: str | None = None
+    """A project of Weights & Biases, for the same, and the figures of the end."""
     run: str | Path | None = None
     """A file that `hotloop report` draws; it is written when the training ends."""
     every_s: float = 10.0

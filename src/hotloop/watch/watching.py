@@ -12,8 +12,8 @@ from typing import Any, Self
 
 from hotloop.errors import HotloopError, LoopError
 from hotloop.loop.alone import measuring_alone
-from hotloop.loop.event_file import EventFile
 from hotloop.loop.run import Run
+from hotloop.loop.sinks import Sinks, open_sinks
 from hotloop.loop.target import settings_of
 from hotloop.recognise.recognition import Recognition
 from hotloop.simplify.watched import WatchRecord, WatchSummary, summarize_watch
@@ -44,7 +44,7 @@ class Watch:
         self.settings = settings or WatchSettings()
         self.record = WatchRecord()
         self._stack: ExitStack | None = None
-        self._events: EventFile | None = None
+        self._sinks: Sinks | None = None
         self._terminal = Terminal(self.settings.terminal)
         self._complete = True
 
@@ -55,10 +55,11 @@ class Watch:
         self._pid = os.getpid()
         with ExitStack() as stack:
             control = stack.enter_context(measuring_alone())
-            if self.settings.tensorboard is not None:
-                folder = Path(self.settings.tensorboard)
-                self._events = EventFile(folder, setting="tensorboard")
-                stack.callback(self._events.close)
+            self._sinks = open_sinks(
+                self.settings.tensorboard, self.settings.wandb, name=self._name, prefix=""
+            )
+            if self._sinks is not None:
+                stack.callback(self._sinks.close)
             self._save()  # where it cannot be saved, that is said before the training
             self._recognition = stack.enter_context(Recognition(control, keeps_objects=False))
             control.drain_events()
@@ -101,6 +102,7 @@ class Watch:
             self._sampler.stop()
             self._line()
             self._terminal.say(self._last_words())
+            self._write_final()
         try:
             self._save()
         except HotloopError as problem:  # what comes after the training must not be lost for it
@@ -159,9 +161,9 @@ class Watch:
         inside.now = True  # what is written here is no call of the training
         try:
             self._terminal.say(line)
-            if self._events is not None:
+            if self._sinks is not None:
                 delays = summarize_watch(self.run).delays if self.record.pairs else []
-                write_scalars(self._events, line, delays)
+                write_scalars(self._sinks, line, delays)
         finally:
             inside.now = before
         self._begin_period()
@@ -172,6 +174,19 @@ class Watch:
         counted = self._sampler.iterations
         saved = f"; `hotloop report {self.settings.run}`" if self.settings.run else ""
         return f"watched {counted:,.0f} iterations{saved}"
+
+    def _write_final(self) -> None:
+        """Give the figures of the whole watch to where the lines went."""
+        if self._sinks is None or self.record.iteration is None:
+            return
+        # Here, as it loads all reports, which a training need not wait for.
+        from hotloop.report.kinds import kind_of
+
+        run = self.run
+        kind = kind_of(run)
+        metrics = kind.metrics(kind.summarize(run), run)
+        units = sum(period[2] for period in self.record.periods)
+        self._sinks.final({name: each.value for name, each in metrics.items()}, round(units))
 
     def _save(self) -> None:
         if self.settings.run is not None:
