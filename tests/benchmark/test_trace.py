@@ -2,19 +2,23 @@
 
 import threading
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from hotloop.benchmark import tracer as tracing
 from hotloop.benchmark.benchmark import BenchmarkSettings
 from hotloop.benchmark.meters import COLUMNS
 from hotloop.benchmark.perfetto import write_trace
 from hotloop.benchmark.tracer import Tracer, traced
 from hotloop.errors import SettingError
 from hotloop.loop import drive
-from hotloop.loop.arm import DELAY, REAL, Arm
+from hotloop.loop.arm import DELAY, NAMED, REAL, Arm
 from hotloop.loop.conduct import Measurement, Request
 from hotloop.loop.control import SharedControl
 from hotloop.loop.event import GPU_LANE, Event
@@ -206,3 +210,31 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     )
     with pytest.raises(SettingError, match="pip install"):
         measure_benchmark("it.py:make", BenchmarkSettings(), trace=tmp_path / "it")
+
+
+def test_on_a_card_stages_are_nvtx_ranges_while_tracing_and_only_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ranges: list[str] = []
+
+    @contextmanager
+    def entered(name: str) -> Iterator[None]:
+        ranges.append(f"+{name}")
+        yield
+        ranges.append(f"-{name}")
+
+    cuda = SimpleNamespace(is_available=lambda: True, nvtx=SimpleNamespace(range=entered))
+    monkeypatch.setattr(tracing, "torch_if_loaded", lambda: SimpleNamespace(cuda=cuda))
+    control = SharedControl()
+    step = Stage("step", control=control)(lambda: 1)
+
+    def measurement() -> Measurement[None]:
+        yield Request(Arm("named", rest=NAMED), iterations=2)
+
+    def twice() -> Measurement[None]:
+        yield from traced(measurement(), control, Tracer(control))
+        yield Request(Arm("named", rest=NAMED), iterations=1)  # after the trace
+
+    drive(Loop(body=step, unit="turns"), twice(), control)
+    assert ranges == ["+step", "-step"] * 2
+    assert control.annotate is None

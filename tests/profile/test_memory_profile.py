@@ -4,11 +4,13 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import hotloop
-from hotloop.profile.gpu_memory import lines_of
+from hotloop.profile import gpu_memory
+from hotloop.profile.gpu_memory import lines_of, profile_gpu
 from hotloop.profile.heap import Heap
 from hotloop.profile.holders import Holders
 from hotloop.profile.memory import MemoryProfile
@@ -166,6 +168,73 @@ def test_what_grows_is_found_by_the_name_of_its_holder() -> None:
     assert found[f"{__name__}.Shared.by_number"].kind == "dict"
     assert found["hidden in adder.<locals>.<lambda>"].items == 10
     assert len(found) == 4
+
+
+class FakeMemory:
+    """What `torch.cuda.memory` offers, on a card that is not there."""
+
+    def __init__(self) -> None:
+        self.recording: list[dict[str, object]] = []
+
+    def _record_memory_history(self, **options: object) -> None:
+        self.recording.append(options)
+
+    def _snapshot(self) -> dict[str, object]:
+        frames = [
+            {"name": "forward", "filename": "/home/me/net.py", "line": 3},
+            {"name": "stage: update", "filename": "named_call.py", "line": 1},
+        ]
+        block = {"state": "active_allocated", "size": 2048, "frames": frames}
+        return {"segments": [{"blocks": [block]}]}
+
+
+def card(memory: FakeMemory) -> SimpleNamespace:
+    cuda = SimpleNamespace(
+        is_available=lambda: True,
+        is_initialized=lambda: True,
+        reset_peak_memory_stats=lambda: None,
+        max_memory_allocated=lambda: 4096,
+        max_memory_reserved=lambda: 8192,
+        memory=memory,
+    )
+    return SimpleNamespace(cuda=cuda)
+
+
+def test_a_card_is_recorded_for_a_few_iterations_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = FakeMemory()
+    monkeypatch.setattr(gpu_memory, "torch_if_loaded", lambda: card(memory))
+    measurement = profile_gpu()
+    request = next(measurement)
+    assert request.iterations == gpu_memory.ITERATIONS
+    assert memory.recording == []  # until the block begins
+    request.at_start()
+    with pytest.raises(StopIteration) as ended:
+        measurement.send(None)
+    found = ended.value.value
+    assert (found.peak_bytes, found.reserved_bytes) == (4096, 8192)
+    [line] = found.lines
+    assert (line.stage, line.function, line.bytes) == ("update", "forward", 2048)
+    assert memory.recording[1:] == [{"enabled": None}]
+
+
+def test_recording_ends_where_the_loop_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = FakeMemory()
+    monkeypatch.setattr(gpu_memory, "torch_if_loaded", lambda: card(memory))
+    measurement = profile_gpu()
+    next(measurement)
+    with pytest.raises(ValueError, match="the loop's"):
+        measurement.throw(ValueError("the loop's"))
+    assert memory.recording == [{"enabled": None}]
+
+
+def test_a_loop_that_uses_no_card_has_no_profile_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    idle = card(FakeMemory())
+    idle.cuda.is_initialized = lambda: False
+    for torch in (None, idle):
+        monkeypatch.setattr(gpu_memory, "torch_if_loaded", lambda torch=torch: torch)
+        with pytest.raises(StopIteration) as ended:
+            next(profile_gpu())
+        assert ended.value.value is None
 
 
 def test_a_snapshot_of_a_card_is_read_by_stage_and_line() -> None:

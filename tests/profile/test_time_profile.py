@@ -66,6 +66,24 @@ def test_a_sampler_that_does_not_work_is_named_and_the_next_one_is_used(
     assert "not with py-spy: the system does not permit" in " ".join(repr(result).split())
 
 
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("Error: Permission Denied: Try running again as root\n", "set kernel.yama.ptrace_scope"),
+        (
+            "Error: No python processes found in process 7 or any of its subprocesses\n\n"
+            "Stack backtrace:\n   0: anyhow::error::<impl anyhow::Error>::msg\n",
+            "the capability SYS_PTRACE",
+        ),
+        ("Error: No such option\n\nStack backtrace:\n   0: x\n", "it failed: No such option"),
+    ],
+)
+def test_why_py_spy_does_not_work_is_one_sentence(said: str, why: str) -> None:
+    told = samplers._why_py_spy(said)
+    assert why in told
+    assert "backtrace" not in told
+
+
 def test_native_frames_are_refused_by_those_that_see_none(monkeypatch: pytest.MonkeyPatch) -> None:
     without = {name: make for name, make in SAMPLERS.items() if name != "py-spy"}
     monkeypatch.setattr(time_profile, "SAMPLERS", without)

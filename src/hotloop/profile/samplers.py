@@ -275,10 +275,12 @@ def _pyinstrument_frame(identifier: str) -> Frame | None:
 
 
 def _why_py_spy(said: str) -> str:
-    text = " ".join(said.split())
-    if re.search("permission|ptrace|not permitted|root", text, re.IGNORECASE):
+    text = " ".join(said.partition("Stack backtrace")[0].split())
+    # With subprocesses it says of a process that it may not read that it is no Python.
+    denied = "permission|ptrace|not permitted|root|python process"
+    if re.search(denied, text, re.IGNORECASE):
         return (
             "the system does not permit it to read this process; run as root, give the container "
             "the capability SYS_PTRACE, or set kernel.yama.ptrace_scope to 0"
         )
-    return f"it failed: {text[-300:]}"
+    return f"it failed: {text.removeprefix('Error: ')[-300:]}"
