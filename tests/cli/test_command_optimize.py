@@ -47,6 +47,21 @@ def test_the_best_settings_are_kept_in_a_file_that_other_verbs_read(
         assert (project / "tried").exists() == is_set
 
 
+def test_a_second_search_starts_from_what_the_first_one_has_written(
+    hotloop: Callable, project: Path
+) -> None:
+    saved = {"target": "levered.py:make", "settings": {}, "levers": {"chunk": 4}}
+    (project / "first.yaml").write_text(yaml.safe_dump(saved))
+    words = ("levered.py:make", "--settings-from", "first.yaml", "--budget", 10, "--no-advice")
+    done = hotloop("optimize", *words, "--json", cwd=project)
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert {each["name"]: each["before"] for each in found["levers"]}["chunk"] == 4
+    slower = [each for each in found["trials"] if each["changes"] == {"chunk": 1}]
+    assert all(each["ratio"] < 0.8 for each in slower if each["ratio"] is not None)
+    assert found["best"] == {}, "it was the best already"
+
+
 def test_a_lever_that_the_loop_is_made_with_has_a_process_for_each_option(
     hotloop: Callable, project: Path
 ) -> None:

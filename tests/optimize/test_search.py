@@ -5,7 +5,7 @@ import math
 import pytest
 
 from hotloop.optimize.search import Search, TrialError
-from optimize.planted import BATCH, LOOPS, WORKERS, Planted
+from optimize.planted import BATCH, COPY, LOOPS, PINNED, WORKERS, Planted
 
 
 def searched(name: str, seed: int, noise: float = 0.02, budget_s: float = 20.0) -> tuple:
@@ -91,6 +91,33 @@ def test_what_crashes_later_drops_out_alone():
     search.run()
     assert dict(search.best)["workers"] == 2
     assert {trial.problem for trial in search.trials} >= {"it crashed"}
+    assert bench.opened == 0
+
+
+class Refuses(Planted):
+    """Pinned memory changes what the loop computes, which is known once that is checked."""
+
+    def open(self, choice, *, checked=False):
+        if checked and self.space.options(choice)["pinned"]:
+            raise TrialError("it changes what the loop computes")
+        return super().open(choice, checked=checked)
+
+
+def test_what_changes_the_result_is_refused_before_others_race_against_it():
+    def speed(options) -> float:
+        return 10.0 * int(options["batch"]) * (5.0 if options["pinned"] else 1.0)
+
+    bench = Refuses([PINNED, WORKERS, BATCH, COPY], speed)
+    search = Search(bench.space, bench, 40, bench.clock)
+    search.run()
+    assert dict(search.best)["batch"] == 256
+    assert not dict(search.best)["pinned"]
+    pinned = [bool(dict(each.choice)["pinned"]) for each in search.trials]
+    first = search.trials[pinned.index(True)]
+    assert "changes what the loop computes" in str(first.problem)
+    # Once it has failed alone nothing else is tried with it, as long as there is anything else.
+    last_without = len(pinned) - 1 - pinned[::-1].index(False)
+    assert sum(pinned[:last_without]) <= bench.places
     assert bench.opened == 0
 
 

@@ -74,7 +74,8 @@ class MemoryGuard:
         while not self._stop.wait(LOOK_S):
             held = held_bytes(self._pid)
             self.peak_bytes = max(self.peak_bytes, held)
-            if free_bytes() < self._least and held:
+            # Where it holds little itself, another program has taken the memory.
+            if free_bytes() < self._least <= held:
                 self.ended = True
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(self._pid, signal.SIGKILL)

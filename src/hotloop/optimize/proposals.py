@@ -1,8 +1,8 @@
 """What to try next: single changes, and what all that was measured so far speaks for.
 
 The two take turns: one change of each lever, then a second one of each, until none is left and
-Optuna proposes; and what the response of the levers expects to be faster than the best so far. Where all choices are few they are all proposed, and
-Optuna is not asked.
+Optuna proposes; and what the response of the levers expects to be faster than the best so far.
+Where all choices are few they are all proposed, and Optuna is not asked.
 """
 
 import random

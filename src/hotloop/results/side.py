@@ -143,7 +143,11 @@ class _Obeying:
         """Say which levers there are; what they do cannot be sent."""
         yield from ()
         levers, where = self._levers(loop), self._libraries
-        said = [_lever_said(each) | {"where": where.where(each)} for each in levers if where]
+        said = [
+            _lever_said(each) | {"where": where.where(each), "now": where.now(each)}
+            for each in levers
+            if where
+        ]
         return {"levers": said}
 
     def _set(self, _arm: Arm, loop: Loop, order: Order) -> Measurement[dict[str, Any]]:

@@ -98,6 +98,12 @@ class Libraries:
         # By the lever, not by its name: a loop's own may be called as one of a library.
         return MADE if self._offered.get(lever.name) is lever else SETTING
 
+    def now(self, lever: Lever) -> Option:
+        """What a lever is set to once the loop runs: a live one perhaps to an option of these."""
+        if lever.apply is None:
+            return lever.now
+        return self._options.get(lever.name, lever.now)
+
     def set(self, loop: Loop) -> None:
         """Set the levers of a loop that was made to their options.
 
