@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hotloop.errors import SideError
-from hotloop.loop.lever import Lever, Option, Options, same_option
+from hotloop.loop.lever import Lever, Option, Options, always, same_option
 from hotloop.optimize.libraries import LIVE, SETTING
 from hotloop.optimize.memory_guard import MemoryGuard
 from hotloop.optimize.same_result import CHECK_ITERATIONS, Print, difference, unlike
@@ -299,7 +299,11 @@ class ProcessBench:
             tuple(described["options"]),
             **known,
             stages=tuple(described["stages"]),
-            applies=lambda options: name in self._names_acting(options),
+            applies=(
+                always
+                if described["always"]
+                else lambda options: name in self._names_acting(options)
+            ),
             apply=None if described["where"] == SETTING else _elsewhere,
         )
 

@@ -8,7 +8,7 @@ Where all choices are few they are all proposed, and Optuna is not asked.
 import random
 import warnings
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hotloop.errors import HotloopError
@@ -65,6 +65,7 @@ class Proposals:
     def next(self) -> Choice | None:
         """The next choice; None if there is none left."""
         self._asked_for += 1
+        ways: tuple[Callable[[], Choice | None], ...]
         if self._asked_for % 2:
             ways = (self._single, self._asked, self._promising)
         else:

@@ -93,10 +93,10 @@ class Response:
         covariance = self._covariance(places, places, weights)
         covariance += SHARED**2 * (races[:, None] == races[None, :])
         covariance += np.diag(self._noise**2 / np.array(self._rounds))
-        lower: Floats = np.linalg.cholesky(covariance)
-        half: Floats = np.linalg.solve(lower, logs)
+        lower = np.asarray(np.linalg.cholesky(covariance), np.float64)
+        half = np.asarray(np.linalg.solve(lower, logs), np.float64)
         likelihood = -0.5 * float(half @ half) - float(np.log(np.diag(lower)).sum())
-        counts: Floats = np.linalg.solve(lower.T, half)
+        counts = np.asarray(np.linalg.solve(lower.T, half), np.float64)
         return likelihood, lower, counts
 
     def _covariance(

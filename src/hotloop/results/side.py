@@ -19,7 +19,7 @@ from hotloop.loop.arm import OFF, REAL, Arm
 from hotloop.loop.chosen import Chosen
 from hotloop.loop.conduct import Block, Measurement, Request
 from hotloop.loop.control import process_control
-from hotloop.loop.lever import Lever
+from hotloop.loop.lever import Lever, always
 from hotloop.loop.loop import Loop
 from hotloop.loop.scripts.session import current_session
 from hotloop.optimize.libraries import Libraries, set_levers
@@ -101,6 +101,7 @@ class _Obeying:
     ) -> None:
         self._channel, self._original = channel, original
         self._around, self._libraries = around, libraries
+        self._known: list[Lever] = []
         # An order is known by the first word of it that stands here.
         self._answers: dict[str, Callable[[Arm, Loop, Order], Measurement[dict[str, Any]]]] = {
             "warm_up_s": self._warm_up,
@@ -142,9 +143,11 @@ class _Obeying:
     def _describe(self, _arm: Arm, loop: Loop, _order: Order) -> Measurement[dict[str, Any]]:
         """Say which levers there are; what they do cannot be sent."""
         yield from ()
-        levers, where = self._levers(loop), self._libraries
+        levers, where = self._levers(loop, anew=True), self._libraries
         said = [
-            _lever_said(each) | {"where": where.where(each), "now": where.now(each)}
+            _lever_said(each)
+            | {"where": where.where(each), "now": where.now(each)}
+            | {"always": each.applies is always}
             for each in levers
             if where
         ]
@@ -155,7 +158,8 @@ class _Obeying:
         yield from ()
         problem = None
         try:
-            set_levers(self._levers(loop), order["set"])
+            known = {lever.name for lever in self._levers(loop)}
+            set_levers(self._levers(loop, anew=not known >= set(order["set"])), order["set"])
         except MemoryError as error:
             problem = f"it needs more memory than there is ({error})"
         except Exception as error:
@@ -168,8 +172,11 @@ class _Obeying:
         options = order["acting"]
         return {"acting": [each.name for each in self._levers(loop) if each.applies(options)]}
 
-    def _levers(self, loop: Loop) -> list[Lever]:
-        return [] if self._libraries is None else self._libraries.levers(loop)
+    def _levers(self, loop: Loop, *, anew: bool = False) -> list[Lever]:
+        """The levers, as they were when they were looked for; that takes up to half a second."""
+        if self._libraries is not None and (anew or not self._known):
+            self._known = self._libraries.levers(loop)
+        return self._known
 
     def _block(self, arm: Arm, _loop: Loop, order: Order) -> Measurement[dict[str, Any]]:
         count, drain = order.get("iterations"), order.get("drain", 0)
