@@ -52,7 +52,7 @@ TARGETS = (
         "ppo:CartPole-v1, CleanRL's settings, time to the target",
         ("ppo:CartPole-v1", *CLEANRL, "--allow-learning-changes"),
         wanted=2.0,
-        budget_s=700.0,
+        budget_s=420.0,
     ),
 )
 
