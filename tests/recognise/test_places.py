@@ -115,6 +115,40 @@ class Batch:
         self.__dict__.update(parts)
 
 
+def test_gradients_that_a_function_returns_are_replayed_with_the_passes(recognition) -> None:
+    module, x = nn.Linear(2, 1), torch.ones(4, 2, requires_grad=True)
+
+    def penalty() -> torch.Tensor:
+        (slope,) = torch.autograd.grad(module(x).sum(), x, create_graph=True)
+        assert slope.shape == x.shape
+        return slope.square().sum()
+
+    recorded(recognition, lambda: penalty().backward())
+    under(recognition, Arm("free", {"forward + backward": FREE}))
+    penalty().backward()
+
+
+def test_within_a_function_that_is_transformed_nothing_is_a_stage(recognition) -> None:
+    module = nn.Linear(2, 1)
+
+    def loss(row: torch.Tensor) -> torch.Tensor:
+        return module(row).square().sum()
+
+    recognition.control.drain_events()
+    torch.func.vmap(torch.func.grad(loss))(torch.ones(3, 2))
+    assert not recognition.control.drain_events()
+
+
+def test_an_env_whose_agents_take_turns_is_not_replaced(recognition) -> None:
+    pettingzoo = pytest.importorskip("pettingzoo")
+
+    class Turns(pettingzoo.AECEnv):
+        def step(self, action: int) -> None: ...
+
+    Turns().step(0)
+    assert "take turns" in str(recognition.stages["env step"].cannot_replace)
+
+
 def test_outputs_of_classes_of_their_own_are_replayed_with_gradients_too(recognition) -> None:
     class Policy(nn.Module):
         def __init__(self) -> None:

@@ -65,6 +65,24 @@ TASKS = """
 
     asyncio.run(main())
 """
+IN_INFERENCE_MODE = """
+    import gymnasium as gym
+    import torch
+    from torch import nn
+
+    env, policy = gym.make("CartPole-v1"), nn.Linear(4, 2)
+    optimiser = torch.optim.SGD(policy.parameters(), 1e-3)
+    seen, _ = env.reset(seed=0)
+    while True:
+        with torch.inference_mode():  # an iteration begins in it, and so does every arm
+            values = policy(torch.as_tensor(seen))
+        seen, _, terminated, truncated, _ = env.step(int(values.numpy().argmax()))
+        if terminated or truncated:
+            seen, _ = env.reset()
+        optimiser.zero_grad()
+        policy(torch.randn(8, 4)).square().mean().backward()
+        optimiser.step()
+"""
 WITHOUT_OPTIMISER = """
     import torch
 
@@ -105,6 +123,13 @@ def test_a_long_validation_is_left_out_however_much_of_the_time_it_has(tmp_path:
 def test_arms_begin_while_a_graph_waits_for_its_backward_pass(tmp_path: Path) -> None:
     found = run_simplify(written(tmp_path, GAN), budget=4)
     assert {row.name for row in found.verdict.rows} >= {"forward + backward", "optimiser step"}
+
+
+def test_operations_are_not_counted_where_an_iteration_begins_in_inference_mode(
+    tmp_path: Path,
+) -> None:
+    found = run_simplify(written(tmp_path, IN_INFERENCE_MODE), budget=4)
+    assert {row.name for row in found.verdict.rows} >= {"act", "env step"}
 
 
 def test_calls_in_tasks_of_asyncio_are_the_script_s_own(tmp_path: Path) -> None:

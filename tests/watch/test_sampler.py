@@ -210,7 +210,7 @@ def test_calls_of_other_threads_are_not_counted() -> None:
 def test_what_repeats_nothing_is_looked_for_less_and_less() -> None:
     training = Training()
     for k in range(100_000):
-        training.call(training.env, ENV_NS * (1 + k * k % 977))
+        training.call(training.env, ENV_NS * (1 + (k * k % 977) ** 3 // 977**2))
         training.sampler.look_again()
         if not any(training.recognition.modes):
             break

@@ -77,7 +77,14 @@ class WorkCounter:
         return torch_if_loaded() is not None
 
     def start(self) -> None:
-        """Begin to count."""
+        """Begin to count; not within inference mode.
+
+        Its end would put back what torch had before it, without this mode or with it for ever.
+        """
+        import torch
+
+        if torch.is_inference_mode_enabled():
+            return
         self._mode = _counting_mode(self)
         self._mode.__enter__()
 

@@ -112,7 +112,9 @@ class FoundIterations:
             return found.count >= FEW
         update = self._update()
         trains = update in found.calls
-        known_s = watched_s if trains else 0.0
+        updates = self._expects_updates or self._recognition.objects.get(OPTIMISER_STEP)
+        # Where something is learned, what repeats without it is a phase at most, however long.
+        known_s = watched_s if trains or not updates else 0.0
         if found.confidence < min(sure for after_s, sure in SURE if known_s >= after_s):
             return False
         # Waits that iterations have not are for processes that were started before them.
@@ -120,7 +122,6 @@ class FoundIterations:
         steady_s = found.count * found.duration_s
         # What comes between them now and then, as an evaluation, says nothing against them.
         before_s = max(found.begin_ns - calls[0].start_ns, 0) * 1e-9
-        updates = self._expects_updates or self._recognition.objects.get(OPTIMISER_STEP)
         if updates and not trains:
             return watched_s >= UNUSED_OPTIMISER_S
         time_ns: dict[str, int] = {}

@@ -145,6 +145,11 @@ def _too_little(course: Course) -> str:
             f"{len(course)} calls of stages were seen, at least {FEWEST + 1} show a repetition: "
             "measure for longer, or name the stages of the loop"
         )
+    if course.has == {"communication"}:
+        return (
+            "the script itself only waits for others (communication): its loop runs in other "
+            "processes; watch it there, by hotloop.watch() in the function that they run"
+        )
     if len(course.has) == 1 and course.has <= _BESIDE:
         return (
             f"only {_listed(course)} was called: no data, no env step, no update; "

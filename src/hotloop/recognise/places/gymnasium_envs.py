@@ -15,17 +15,25 @@ def stage_envs(
     *,
     steps: Sequence[str] = ("step",),
     key: Callable[[Any, tuple[Any, ...], dict[str, Any]], Hashable] | None = None,
+    why_not: str | None = None,
 ) -> None:
     """Make the steps and resets of a class of envs, and of its subclasses, stages.
 
-    number: env steps of a call, of the env and its output. steps: the methods that step. An env
+    number: env steps of a call, of the env and its output. steps: the methods that step. why_not:
+    why a step of these envs cannot be replaced, once one has been made. An env
     that goes on stepping needs its resets, so that they are delayed only: where steps are
     replayed, resets follow what those return.
     """
     step = recognition.stage(ENV_STEP, effect="stateful")
     reset = recognition.stage(ENV_RESET, effect="stateful")
     reset.cannot_replace = "the env cannot go on without it"
-    make = recognition.method(step, key=key, units=(ENV_STEPS, number))
+
+    def counted(env: Any, output: Any) -> float:
+        step.cannot_replace = why_not
+        return number(env, output)
+
+    units = (ENV_STEPS, number if why_not is None else counted)
+    make = recognition.method(step, key=key, units=units)
     for name in steps:
         recognition.patches.family(base, name, make)
     recognition.patches.family(base, "reset", recognition.method(reset))

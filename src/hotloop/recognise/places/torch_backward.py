@@ -1,10 +1,12 @@
-"""The backward pass: `Tensor.backward` and `torch.autograd.backward`."""
+"""The backward pass: `Tensor.backward`, `torch.autograd.backward` and `torch.autograd.grad`."""
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from hotloop.recognise.place_stage import Replay
+from hotloop.recognise.place_stage import PlaceStage, Replay
 from hotloop.recognise.places import BACKWARD, FORWARD_AND_BACKWARD, OPTIMISER_STEP, UPDATE
+from hotloop.recognise.places.torch_modules import WITH_GRADIENT, is_transformed, kind_of_call
 from hotloop.recognise.recognition import Recognition
 
 
@@ -17,6 +19,34 @@ def install(recognition: Recognition, library: ModuleType) -> None:
     replay = Replay(frozen=gradients.keep, thawed=gradients.leave)
     of_tensor = recognition.function(backward, replay=replay)
     recognition.patches.function(owner, "backward", of_tensor)
+    if owner is library:
+        recognition.patches.function(owner, "grad", _returning_gradients(recognition, backward))
+
+
+def _returning_gradients(
+    recognition: Recognition, backward: PlaceStage
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return what makes `torch.autograd.grad` a call of the stage.
+
+    What a replayed module returns has gradients that lead nowhere: the function would refuse it.
+    Recorded gradients stand for what it returns, by the shapes of what they are taken of.
+    """
+    inside = recognition.inside
+
+    def make(function: Callable[..., Any]) -> Callable[..., Any]:
+        def staged(*args: Any, **kwargs: Any) -> Any:
+            if not recognition.modes[backward.index] or inside.now or is_transformed():
+                return function(*args, **kwargs)
+            inside.now = True
+            try:
+                key = ("grad", *kind_of_call(None, args, kwargs)[1:])
+                return backward.call(function, args, kwargs, key, WITH_GRADIENT)
+            finally:
+                inside.now = False
+
+        return staged
+
+    return make
 
 
 class _Gradients:

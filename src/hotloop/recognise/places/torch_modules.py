@@ -45,9 +45,12 @@ def install(recognition: Recognition, module: ModuleType) -> None:
             if compiled is not None:
                 return compiled(*args, **kwargs)
             return self._call_impl(*args, **kwargs)
+        if is_transformed():
+            # Of vmap, grad and their like: the call is a part of a function that is transformed.
+            return self._call_impl(*args, **kwargs)
         with_gradient = keeps_gradient(self, args)
         stage = forward if with_gradient and not inside.acts else act
-        replay = _WITH_GRADIENT if with_gradient else _WITHOUT
+        replay = WITH_GRADIENT if with_gradient else _WITHOUT
         recognition.note(stage.name, self)
         function = self._compiled_call_impl or self._call_impl
         inside.now = True
@@ -57,6 +60,13 @@ def install(recognition: Recognition, module: ModuleType) -> None:
             inside.now = False
 
     recognition.patches.function(module.Module, "__call__", lambda _torchs_own: call)
+
+
+def is_transformed() -> bool:
+    """Whether this is within vmap, grad or their like: tensors are not what they seem."""
+    from torch._C._functorch import peek_interpreter_stack
+
+    return peek_interpreter_stack() is not None
 
 
 def kind_of_call(owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -164,5 +174,5 @@ def _attaching() -> tuple[Any, Any]:
     return Attach.apply, torch.zeros((), requires_grad=True)
 
 
-_WITH_GRADIENT = Replay(frozen=_detached, thawed=_attached)
+WITH_GRADIENT = Replay(frozen=_detached, thawed=_attached)
 _WITHOUT = Replay(frozen=_detached)
