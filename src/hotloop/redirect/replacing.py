@@ -23,7 +23,9 @@ KEPT = ("posix", "_io")
 INSIDE_CLASSES = ("tempfile", "glob", "pathlib", "pathlib._local", "pathlib._os")
 PUBLIC_MODULES = {"posix": "os", "_io": "io"}
 # How many paths an error of the system's functions names, where it is not one.
-NAMED_PATHS = {"rename": 2, "replace": 2, "link": 2, "symlink": 2, "utime": 0}
+NAMED_PATHS = {"rename": 2, "replace": 2, "link": 2, "symlink": 2}
+if sys.version_info < (3, 13):
+    NAMED_PATHS["utime"] = 0
 
 
 class Replacement(staticmethod):  # type: ignore[type-arg]
@@ -171,7 +173,8 @@ def _exchange(by_id: Mapping[int, Any]) -> None:
 
 def _exchange_in(names: Mapping[str, Any], by_id: Mapping[int, Any], owner: Any) -> None:
     for name, value in list(names.items()):
-        new = by_id.get(id(value))
+        # From Python 3.13 on, the standard library wraps some that it holds in classes.
+        new = by_id.get(id(value.__func__ if type(value) is staticmethod else value))
         if new is not None:
             setattr(owner, name, new)
 
