@@ -44,6 +44,16 @@ def test_neighbours_differ_in_one_lever_and_begin_with_the_one_that_promises_mos
     ]
 
 
+def test_all_options_of_a_lever_that_promises_most_of_the_time_come_first():
+    space = Space([COPY, BACKEND, Lever("depth", (1, 2, 4, 8), now=1)])
+    found = space.neighbours(space.start, order=["backend", "depth"], whole={"depth"})
+    assert [space.changes(each) for each in found] == [
+        *({"depth": depth} for depth in (2, 4, 8)),
+        {"backend": "process"},
+        {"copy": False},
+    ]
+
+
 def test_saved_options_are_checked():
     found: dict[str, object] = {}
     backend = Lever("backend", BACKEND.options, "serial", apply=partial(found.__setitem__, "b"))

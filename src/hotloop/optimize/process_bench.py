@@ -206,20 +206,24 @@ class ProcessBench:
         """Let a choice run: in a process of its own where it is made with other settings.
 
         checked: start one in any case, and compare what it computes in its first iterations, unless
-        that is known, or cannot be known.
+        that is known, or cannot be known. What is started anew is compared all the same.
         Raises: TrialError.
         """
         known = keyed(choice) in self._kept or self.space.keeps_result(choice) is False
-        if checked and self.space.changes(choice) and not known and not self.unchecked:
-            host = Host(lambda: self._checked(choice))
+        to_check = bool(self.space.changes(choice)) and not known and not self.unchecked
+        made, live = self.parts(choice)
+        _, at_start = self.parts(self.space.start)
+        key = json.dumps(made)
+        # A process that is started anyway is checked at once: that takes a moment, a start seconds.
+        if to_check and (checked or (key not in self._hosts and live == at_start)):
+            host = Host(lambda: self._checked(choice), at_start)
             host.running()
             self._kept.add(keyed(choice))
-            return Entrant(host, {}, host.close)
-        made, live = self.parts(choice)
-        key = json.dumps(made)
+            if key in self._hosts or live != at_start:
+                return Entrant(host, {}, host.close)
+            self._hosts[key] = host
         if key not in self._hosts:
             side = self.side_of(self.space.choice(made))
-            _, at_start = self.parts(self.space.start)
             self._hosts[key] = Host(lambda: Trial(side, self._seed), at_start)
         host = self._hosts[key]
         host.users += 1

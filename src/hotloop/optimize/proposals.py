@@ -8,7 +8,7 @@ Where all choices are few they are all proposed, and Optuna is not asked.
 import random
 import warnings
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hotloop.errors import HotloopError
@@ -31,7 +31,8 @@ FAILED = -3.0  # the logarithm of a ratio of rates that Optuna is told of what f
 class Proposals:
     """The choices to try, in order; none twice.
 
-    order: names of the levers that promise most, which are tried first. seed: of what is drawn.
+    order: names of the levers that promise most, which are tried first. whole: those of which all
+    options are. seed: of what is drawn.
     response: what turns have shown of the levers so far.
     Raises: HotloopError where Optuna is needed and not installed.
     """
@@ -42,6 +43,7 @@ class Proposals:
         order: Sequence[str] = (),
         seed: int = 0,
         response: Response | None = None,
+        whole: Collection[str] = (),
     ) -> None:
         self._space = space
         self._response = Response(space) if response is None else response
@@ -49,7 +51,7 @@ class Proposals:
         self._random = random.Random(seed)
         self._best, self._best_log = space.start, 0.0
         self._under_way: dict[Choice, optuna.Trial] = {}  # what Optuna proposed and was not told of
-        self._singles = deque(space.neighbours(space.start, order))
+        self._singles = deque(space.neighbours(space.start, order, whole))
         self._asked_for = 0
         self._failed: set[tuple[str, str]] = set()  # options that failed alone
         self._all = [*space.all()] if space.most <= LISTED else None
@@ -65,11 +67,9 @@ class Proposals:
     def next(self) -> Choice | None:
         """The next choice; None if there is none left."""
         self._asked_for += 1
-        ways: tuple[Callable[[], Choice | None], ...]
-        if self._asked_for % 2:
-            ways = (self._single, self._asked, self._promising)
-        else:
-            ways = (self._faster, self._single, self._promising, self._asked)
+        ways = [self._single, self._asked, self._promising]
+        if not self._asked_for % 2:
+            ways = [self._faster, self._single, self._promising, self._asked]
         choice = next((found for way in ways if (found := way()) is not None), None)
         if choice is None and self._failed:
             self._failed.clear()  # nothing else is left

@@ -10,7 +10,7 @@ the budget measures it against the start anew, and only that counts.
 import contextlib
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -98,6 +98,7 @@ class Trial:
 class Search:
     """One search; what it has found so far stays when it is cut short.
 
+    order, whole: names of levers, as `Proposals` has them.
     worth: the gain, as a share, that another choice must have. best: the fastest choice. gain: how
     many times faster than the start it was in the last part, None as long as that has not been
     measured. over: why the search ended.
@@ -108,6 +109,7 @@ class Search:
     budget_s: float
     clock: Callable[[], float]
     order: Sequence[str] = ()
+    whole: Collection[str] = ()
     seed: int = 0
     worth: float = 0.0
     trials: list[Trial] = field(default_factory=list)
@@ -118,7 +120,7 @@ class Search:
         self.best = self.space.start
         self._best_log = 0.0  # the logarithm of its ratio to the start
         self._response = Response(self.space)
-        self._proposals = Proposals(self.space, self.order, self.seed, self._response)
+        self._proposals = Proposals(self.space, self.order, self.seed, self._response, self.whole)
         self._noise = TurnNoise(self.bench.usual_noise)
 
     def run(self, observe: Callable[[str], None] = lambda _what: None) -> None:

@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from hotloop.loop.lever import Lever, Option, Options, same_option
 
@@ -65,24 +65,29 @@ class Space:
                 seen.add(keyed(found))
                 yield found
 
-    def neighbours(self, choice: Choice, order: Sequence[str] = ()) -> Iterator[Choice]:
+    def neighbours(
+        self, choice: Choice, order: Sequence[str] = (), whole: Collection[str] = ()
+    ) -> Iterator[Choice]:
         """The choices that differ in one lever; others that act only then are as the loop has them.
 
         One option of each lever comes first, then the second ones, and so on. order: names of the
-        levers to begin with.
+        levers to begin with. whole: those of which all options come before any of the others.
         """
         seen, options = {keyed(choice)}, self.options(choice)
         names = [*order, *(name for name in self.levers if name not in order)]
-        others = [
-            [(name, each) for each in lever.options if not same_option(each, options[name])]
-            for name, lever in ((name, self.levers[name]) for name in names)
-        ]
-        for row in itertools.zip_longest(*others):
-            for name, option in filter(None, row):
-                found = self.choice(options | {name: option})
-                if keyed(found) not in seen:
-                    seen.add(keyed(found))
-                    yield found
+        others = {
+            name: [
+                (name, o) for o in self.levers[name].options if not same_option(o, options[name])
+            ]
+            for name in names
+        }
+        first = [others[name] for name in names if name in whole]
+        rows = itertools.zip_longest(*(others[name] for name in names if name not in whole))
+        for name, option in filter(None, itertools.chain(*first, *rows)):
+            found = self.choice(options | {name: option})
+            if keyed(found) not in seen:
+                seen.add(keyed(found))
+                yield found
 
 
 def keyed(choice: Choice) -> Choice:

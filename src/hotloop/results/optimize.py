@@ -55,6 +55,7 @@ LEAST_EXPERIMENT_S, MOST_EXPERIMENT_S = 10.0, 30.0
 ADVICE_SHARE, WARM_UP_S = 0.15, 2.0
 FIRST_TRAINING_SHARE = 0.25  # of the budget, for a training with the settings at the start
 SEARCH_SHARE = 0.6  # of the budget, at least, is for trying
+MOST_OF_THE_TIME = 0.5  # a stage that would gain so much is what to speed up: every option counts
 CHANGES_LEARNING = "it changes learning, which needs --allow-learning-changes"
 MADE_WITH = "the loop is made with it: optimize the target that makes it"
 NO_TARGET = "it changes learning, and this loop has no target whose time could be compared"
@@ -312,6 +313,11 @@ class _Trying:
             max(self._settings.budget - spent, SEARCH_SHARE * self._settings.budget),
             time.monotonic,
             order=[lever.name for lever in order],
+            whole={
+                lever.name
+                for lever in order
+                if lever.keeps_result is not False and self._promise(lever) >= MOST_OF_THE_TIME
+            },
             seed=self._settings.seed,
             worth=self._settings.worth,
         )
