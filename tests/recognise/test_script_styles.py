@@ -83,6 +83,18 @@ IN_INFERENCE_MODE = """
         policy(torch.randn(8, 4)).square().mean().backward()
         optimiser.step()
 """
+SPARSE = """
+    import torch
+    from torch import nn
+
+    words = nn.EmbeddingBag(50, 4, sparse=True)
+    optimiser = torch.optim.SparseAdam(words.parameters())
+    while True:
+        loss = words(torch.randint(0, 50, (8, 3))).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+"""
 WITHOUT_OPTIMISER = """
     import torch
 
@@ -130,6 +142,11 @@ def test_operations_are_not_counted_where_an_iteration_begins_in_inference_mode(
 ) -> None:
     found = run_simplify(written(tmp_path, IN_INFERENCE_MODE), budget=4)
     assert {row.name for row in found.verdict.rows} >= {"act", "env step"}
+
+
+def test_gradients_that_are_sparse_are_counted_by_their_values(tmp_path: Path) -> None:
+    found = run_simplify(written(tmp_path, SPARSE), budget=4)
+    assert {row.name for row in found.verdict.rows} >= {"forward + backward", "optimiser step"}
 
 
 def test_calls_in_tasks_of_asyncio_are_the_script_s_own(tmp_path: Path) -> None:

@@ -180,7 +180,14 @@ def _moved_bytes(
         named = func._schema.arguments
         changed = [each.alias_info is not None and each.alias_info.is_write for each in named]
         written = [value for value, is_written in zip(args, changed, strict=False) if is_written]
-    return float(sum(array.nbytes for array in arrays_in([*args, kwargs, written])))
+    return float(sum(_nbytes(array) for array in arrays_in([*args, kwargs, written])))
+
+
+def _nbytes(array: Any) -> int:
+    """The bytes of an array or tensor; of a sparse one, those of its values."""
+    if getattr(array, "is_sparse", False):
+        array = array._values()
+    return int(array.nbytes)
 
 
 def _computes(func: Any) -> bool:
