@@ -100,6 +100,21 @@ ACTING = """
 """
 
 
+ON_ANOTHER_THREAD = """
+    import threading
+    import torch
+
+    def train():
+        model = torch.nn.Linear(8, 1)
+        for _ in range(50):
+            model(torch.rand(4, 8)).sum().backward()
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+"""
+
+
 def written(folder: Path, text: str, **values: object) -> str:
     text = textwrap.dedent(text)
     for name, value in values.items():
@@ -216,3 +231,9 @@ def test_a_script_that_ends_early_is_said_to(tmp_path: Path) -> None:
     script = written(tmp_path, SUPERVISED, wait_s=0, report_s=0)
     with pytest.raises(LoopError, match="no iterations were found"):
         run_simplify(script, arguments=["0"], budget=1)
+
+
+def test_a_training_on_another_thread_is_refused_with_the_reason(tmp_path: Path) -> None:
+    script = written(tmp_path, ON_ANOTHER_THREAD)
+    with pytest.raises(LoopError, match="came from another thread than the script's own"):
+        run_simplify(script, budget=1)

@@ -193,11 +193,23 @@ class FoundIterations:
         if threading.get_ident() == self._thread:  # also those since the last look
             self._take_calls()
         found = self._find()
+        if not self._calls and (elsewhere := self._calls_elsewhere()):
+            return (
+                f"no iterations were found: all of the {elsewhere} calls that were seen of stages "
+                "came from another thread than the script's own, and only that one is measured; "
+                "run the training on it"
+            )
         if isinstance(found, Unknown):
             return (
                 f"no iterations were found by the calls of the libraries that it uses: {found.why}"
             )
         return f"{found} was seen {found.count} times, and then it ended: let it run for longer"
+
+    def _calls_elsewhere(self) -> int:
+        """The calls of other threads, also those since the last look."""
+        control = self._recognition.control
+        new = list(control.events)  # other threads go on appending
+        return self._elsewhere + sum(event[3] != control.main_thread for event in new)
 
     def state(self) -> Sequence[object]:
         """What can be put back of the objects that the calls work on.
