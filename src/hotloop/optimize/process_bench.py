@@ -7,15 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from hotloop.errors import SideError
 from hotloop.loop.lever import Lever, Option, Options, always, same_option
+from hotloop.optimize.guarded_process import GuardedProcess
 from hotloop.optimize.libraries import LIVE, SETTING
-from hotloop.optimize.memory_guard import MemoryGuard
 from hotloop.optimize.same_result import CHECK_ITERATIONS, Print, difference, unlike
 from hotloop.optimize.search import TrialError
 from hotloop.optimize.space import Choice, Space, keyed
 from hotloop.repeat.estimate import own_ns
-from hotloop.repeat.side_process import EndedEarly, SideProcess
 from hotloop.repeat.sides import Side
 
 TURN_S = 0.25
@@ -35,12 +33,10 @@ class Trial:
     def __init__(self, side: Side, seed: int, *, check: int | None = 0) -> None:
         self.unit = "iterations"
         self.prints: list[Print] = []
-        self._process = SideProcess(side, seed)
-        self._guard = MemoryGuard(self._process.process.pid)
-        self._ended = False
+        self._process = GuardedProcess(side, seed)
+        self.ask, self.close = self._process.ask, self._process.close
         try:
-            began = self._asked(self._process.begin)
-            self.unit = began["unit"]
+            self.unit = self._process.begin()["unit"]
             self.checked = 0
             if check != 0:
                 order = {"compute": check or CHECK_ITERATIONS}
@@ -56,41 +52,13 @@ class Trial:
     @property
     def alive(self) -> bool:
         """Whether its process can still do something."""
-        return self._process.process.poll() is None and not self._ended
+        return self._process.alive
 
     def turn(self) -> float:
         """Units a second over a turn. Raises: TrialError."""
         block = self.ask({"seconds": TURN_S, "drain": self._drain})
         own = float(own_ns({name: np.array(value) for name, value in block.items()}))
         return float(block["units"] / (own * 1e-9))
-
-    def ask(self, order: Mapping[str, Any]) -> dict[str, Any]:
-        """Let it do something, and stop it. Raises: TrialError."""
-
-        def act() -> dict[str, Any]:
-            self._process.order(dict(order))
-            return self._process.answer()
-
-        return self._asked(act)
-
-    def close(self) -> None:
-        """End it."""
-        self._guard.close()
-        self._process.end()
-        self._process.close()
-
-    def _asked(self, act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        try:
-            return act()
-        except EndedEarly as early:
-            self._ended = True
-            why = "" if early.why is None else f": {early.why}"
-            raise TrialError(f"it ended before it was measured{why}") from None
-        except SideError as error:
-            self._ended = True
-            if self._guard.ended:
-                raise TrialError(self._guard.why) from None
-            raise TrialError(str(error)) from None
 
 
 class Host:

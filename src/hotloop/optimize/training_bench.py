@@ -5,13 +5,10 @@ import statistics
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
-from hotloop.errors import SideError
-from hotloop.optimize.memory_guard import MemoryGuard
+from hotloop.optimize.guarded_process import GuardedProcess
 from hotloop.optimize.search import TrialError
 from hotloop.optimize.space import Choice, Space
-from hotloop.repeat.side_process import SideProcess
 from hotloop.repeat.sides import TRAINING, Side
 
 PATIENCE = 2.0  # a training may take so many times what the trainings of the start have taken
@@ -102,19 +99,23 @@ class Training:
 class TrainingProcess:
     """A process that trains one target again and again; it rests in between.
 
-    side: the target, and the levers that are set in it. ended: whether it can train no more.
+    side: the target, and the levers that are set in it.
     Raises: TrialError if it does not start.
     """
 
     def __init__(self, side: Side) -> None:
-        self.ended = False
-        self._process = SideProcess(replace(side, kind=TRAINING), seed=0)
-        self._guard = MemoryGuard(self._process.process.pid)
+        self._process = GuardedProcess(replace(side, kind=TRAINING), seed=0)
+        self.close = self._process.close
         try:
-            self._asked(self._process.begin)
+            self._process.begin()
         except BaseException:
             self.close()
             raise
+
+    @property
+    def ended(self) -> bool:
+        """Whether it can train no more."""
+        return self._process.ended
 
     def train(self, side: Side, seed: int, limit_s: float) -> float | None:
         """Train once with the settings of a side.
@@ -124,35 +125,13 @@ class TrainingProcess:
         """
         hangs = threading.Timer(_BESIDE * limit_s + _GRACE_S, self._process.kill)
         hangs.daemon = True
-
-        def act() -> dict[str, Any]:
-            self._process.order({"settings": dict(side.settings), "seed": seed, "limit_s": limit_s})
-            return self._process.answer()
-
+        order = {"settings": dict(side.settings), "seed": seed, "limit_s": limit_s}
         hangs.start()
         try:
-            found = self._asked(act)
+            found = self._process.ask(order)
         finally:
             hangs.cancel()
         if found["problem"] is not None:
             raise TrialError(found["problem"])
         seconds: float | None = found["seconds"]
         return seconds
-
-    def close(self) -> None:
-        """End it."""
-        self._guard.close()
-        self._process.end()
-        self._process.close()
-
-    def _asked(self, act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        try:
-            return act()
-        except SideError as error:
-            self.ended = True
-            if self._guard.ended:
-                raise TrialError(self._guard.why) from None
-            raise TrialError(str(error)) from None
-        except BaseException:
-            self.ended = True  # it may be in the middle of a training
-            raise
