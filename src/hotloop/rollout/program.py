@@ -4,11 +4,13 @@ Not forked: threads of the driver (torch, Ray) cannot hang it, and a script need
 its main part. It ends with its driver, however that ends.
 """
 
+import atexit
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from multiprocessing.connection import Connection, Pipe, wait
@@ -18,7 +20,7 @@ from hotloop.data.shared import SharedBlock
 from hotloop.envs.process.worker import end_with_driver
 from hotloop.loop.host import THREAD_VARIABLES
 
-CLOSE_S = 5.0  # a program that has not ended so long after its connection was closed is killed
+CLOSE_S = 5.0  # programs that have not ended so long after their connections were closed are killed
 _COMMAND = "import sys; sys.path[:] = {path!r}; from {module} import main; main()"
 
 
@@ -101,9 +103,10 @@ def end_all(programs: MutableMapping[int, Any]) -> None:
     running: Iterable[Program] = list(programs.values())
     for program in running:
         program.connection.close()
+    until = time.monotonic() + CLOSE_S
     for program in running:
         try:
-            program.process.wait(CLOSE_S)
+            program.process.wait(max(0.0, until - time.monotonic()))
         except subprocess.TimeoutExpired:
             pass
         program.end()
@@ -114,7 +117,10 @@ def end_all(programs: MutableMapping[int, Any]) -> None:
 
 
 def serve_driver(serve: "Callable[[Connection[Any, Any]], None]") -> None:
-    """Run the body of a program: `serve` takes the connection to the driver, until it is closed."""
+    """Run the body of a program: `serve` takes the connection to the driver, until it is closed.
+
+    Does not return, unless `serve` raises what is not about the connection.
+    """
     descriptor, driver, started_by_main = map(int, sys.argv[1:4])
     end_with_driver(driver, bool(started_by_main))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles it and closes its programs
@@ -122,3 +128,8 @@ def serve_driver(serve: "Callable[[Connection[Any, Any]], None]") -> None:
         serve(Connection(descriptor))
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # the driver has closed its end
+    # The interpreter would take half a second more, to free every object of torch one by one.
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
