@@ -37,6 +37,21 @@ PROCESS = {"num_envs": 4, "fragment_steps": 10, "backend": "process"}
 ROUNDING = 2e-5
 
 
+# What actors in processes promise, they promise by the code that both learners share: it is tested
+# with one of them, and in the slow tests with the other.
+OF_PROCESSES = pytest.mark.parametrize(
+    "algorithm", ["impala", pytest.param("appo", marks=pytest.mark.slow)]
+)
+EVERYWHERE = pytest.mark.parametrize(
+    ("algorithm", "backend"),
+    [
+        *((name, "serial") for name in LEARNERS),
+        ("impala", "process"),
+        pytest.param("appo", "process", marks=pytest.mark.slow),
+    ],
+)
+
+
 @pytest.fixture
 def children():
     """The processes that a test starts; all of them must have ended after it."""
@@ -193,7 +208,7 @@ def greedy_share(learner):
     return (learner.policy.greedy(np.eye(3, dtype=np.float32)) == np.arange(3)).mean()
 
 
-@pytest.mark.parametrize("backend", ["serial", "process"])
+@EVERYWHERE
 def test_learns_what_the_best_policy_is(algorithm, make, backend):
     learner = make(
         *(algorithm, "Bandit"),
@@ -212,6 +227,7 @@ def test_learns_what_the_best_policy_is(algorithm, make, backend):
 # --- lag -----------------------------------------------------------------------------------------
 
 
+@OF_PROCESSES
 def test_the_lag_of_a_fragment_is_that_of_the_policy_that_acted(algorithm, make):
     """The stored log-probabilities are those of the parameters that many updates ago."""
     learner = make(algorithm, **PROCESS, num_workers=2, max_lag=100, learning_rate=0.05)
@@ -245,6 +261,7 @@ def test_the_lag_of_a_fragment_is_that_of_the_policy_that_acted(algorithm, make)
     assert furthest > 0.01  # those of the newest policy are others
 
 
+@OF_PROCESSES
 def test_what_waits_is_a_lag_of_known_size(algorithm, make):
     learner = make(algorithm, **PROCESS, num_workers=1)
     with learner.paused():
@@ -255,6 +272,7 @@ def test_what_waits_is_a_lag_of_known_size(algorithm, make):
     assert learner.actors.lags == [1]
 
 
+@OF_PROCESSES
 @pytest.mark.parametrize("max_lag", [0, 1])
 def test_nothing_older_than_max_lag_is_learned_from(algorithm, make, max_lag):
     learner = make(algorithm, **PROCESS, num_workers=2, batch_fragments=2, max_lag=max_lag)
@@ -274,6 +292,7 @@ def test_nothing_older_than_max_lag_is_learned_from(algorithm, make, max_lag):
     assert learner.progress.updates == 12
 
 
+@OF_PROCESSES
 def test_slow_actors_hold_no_fast_ones(algorithm, make, tmp_path, monkeypatch):
     monkeypatch.setenv(GATE, str(tmp_path / "gate"))
     learner = make(algorithm, "Gated", **PROCESS, num_workers=2, max_lag=5)
@@ -293,6 +312,7 @@ def test_slow_actors_hold_no_fast_ones(algorithm, make, tmp_path, monkeypatch):
 # --- faults --------------------------------------------------------------------------------------
 
 
+@OF_PROCESSES
 def test_a_killed_actor_costs_its_own_fragments_only(algorithm, make):
     learner = make(algorithm, **PROCESS, num_workers=2, restarts=2)
     taken, steps = watch(learner), sum(learner.iterate() for _ in range(5))
@@ -308,6 +328,7 @@ def test_a_killed_actor_costs_its_own_fragments_only(algorithm, make):
     assert learner.progress.episodes == sum(f.episodes for [f] in taken)
 
 
+@OF_PROCESSES
 def test_no_restart_left(algorithm, make):
     learner = make(algorithm, **PROCESS, num_workers=2, restarts=0)
     learner.iterate()
@@ -316,7 +337,7 @@ def test_no_restart_left(algorithm, make):
         after(learner, 10_000)
 
 
-@pytest.mark.parametrize("backend", ["serial", "process"])
+@EVERYWHERE
 def test_what_an_actor_raises_is_raised_here_and_training_can_go_on(algorithm, make, backend):
     workers = {"num_workers": 2} if backend == "process" else {}
     settings = PROCESS | {"backend": backend, "batch_fragments": 3, "max_lag": 100} | workers
@@ -338,7 +359,7 @@ def contents(batches):
     return [f.obs.tobytes() for batch in batches for f in batch]
 
 
-@pytest.mark.parametrize("backend", ["serial", "process"])
+@EVERYWHERE
 def test_no_fragment_is_learned_from_twice(algorithm, make, backend):
     """Forty contexts, each one of three: no two fragments are alike by chance."""
     learner = make(algorithm, **PROCESS | {"backend": backend, "num_envs": 4, "max_lag": 100})
@@ -388,6 +409,7 @@ def held(learner):
     return blocks, psutil.Process().memory_info().rss
 
 
+@OF_PROCESSES
 @pytest.mark.parametrize("fragments", [300, pytest.param(5000, marks=pytest.mark.slow)])
 def test_what_waits_for_a_slow_learner_is_bounded(algorithm, make, fragments):
     """As many fragments as in an hour: every one is waited for before the next is taken."""
@@ -460,6 +482,7 @@ def is_running(pid):
 # --- rests ---------------------------------------------------------------------------------------
 
 
+@OF_PROCESSES
 def test_no_env_steps_in_a_rest_and_nothing_is_lost(algorithm, make, tmp_path, monkeypatch):
     monkeypatch.setenv(STEPS, str(tmp_path / "steps"))
     learner = make(algorithm, "Counted", **PROCESS, num_workers=2)
@@ -475,6 +498,7 @@ def test_no_env_steps_in_a_rest_and_nothing_is_lost(algorithm, make, tmp_path, m
             assert (tmp_path / "steps").stat().st_size == stepped
 
 
+@OF_PROCESSES
 def test_an_actor_that_dies_in_a_rest_is_replaced_after_it(algorithm, make):
     learner = make(algorithm, **PROCESS, num_workers=2)
     taken = watch(learner)
@@ -497,6 +521,7 @@ def test_an_actor_that_dies_in_a_rest_is_replaced_after_it(algorithm, make):
     assert collector.restarts_left == 2
 
 
+@OF_PROCESSES
 def test_a_rest_does_not_wait_for_an_actor_that_died_before_it(
     algorithm, make, tmp_path, monkeypatch
 ):
@@ -513,7 +538,7 @@ def test_a_rest_does_not_wait_for_an_actor_that_died_before_it(
 # --- spaces and settings -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", ["serial", "process"])
+@EVERYWHERE
 @pytest.mark.parametrize(
     "name", ["ManyActions", "AnyMove", "Switches", "Pixels", "Mixed", "Masked"]
 )
@@ -584,7 +609,7 @@ def test_no_restart_is_a_setting_that_fits(algorithm, make):
 STAGES = {"act", "env step", "store", "fragment wait", "update", "broadcast"}
 
 
-@pytest.mark.parametrize("backend", ["serial", "process"])
+@EVERYWHERE
 def test_all_stages_of_the_loop_are_timed(algorithm, make, backend):
     learner = make(algorithm, **PROCESS | {"backend": backend})
     loop = learner.loop()

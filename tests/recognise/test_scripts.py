@@ -129,8 +129,8 @@ def most_gaining(found: SimplifyResult) -> str:
 
 
 def test_a_loader_that_waits_is_found_in_a_script_that_marks_nothing(tmp_path: Path) -> None:
-    script = written(tmp_path, SUPERVISED, wait_s=0.02, report_s=0)
-    for budget in (10, 60):  # on a busy machine there are too few rounds in the first
+    script = written(tmp_path, SUPERVISED, wait_s=0.008, report_s=0)
+    for budget in (10, 40):  # on a busy machine there are too few rounds in the first
         found = run_simplify(script, arguments=["100000"], budget=budget)
         verdict = found.verdict
         if verdict.refused is None:
@@ -169,11 +169,11 @@ def test_what_was_put_in_the_place_of_torch_s_functions_is_gone_afterwards(tmp_p
 def test_a_script_that_is_only_measured_learns_the_same_bits(tmp_path: Path) -> None:
     script = written(tmp_path, SUPERVISED, wait_s=0.0001, report_s=0)
     alone = subprocess.run(
-        [sys.executable, script, "10"], capture_output=True, text=True, check=True
+        [sys.executable, script, "4"], capture_output=True, text=True, check=True
     ).stdout
     command = [sys.executable, "-m", "hotloop.cli.main", "benchmark", script, "--seconds", "500"]
     measured = subprocess.run(
-        [*command, "--", "10"], capture_output=True, text=True, cwd=tmp_path, check=False
+        [*command, "--", "4"], capture_output=True, text=True, cwd=tmp_path, check=False
     )
     assert "learned" in alone
     assert alone.strip() in measured.stdout, measured.stdout + measured.stderr
