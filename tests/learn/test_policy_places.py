@@ -158,7 +158,7 @@ def test_only_with_a_server_ppo_promises_no_bits(make):
     assert not make("ppo", policy_at="server").synchronous
 
 
-@pytest.mark.parametrize("place", ELSEWHERE)
+@pytest.mark.parametrize("place", ["envs", pytest.param("server", marks=pytest.mark.slow)])
 def test_ppo_goes_on_when_a_worker_is_killed(make, place, caplog):
     learner = make("ppo", policy_at=place)
     learner.iterate()

@@ -45,6 +45,32 @@ SUPERVISED = """
             report(loss.item())
     print("learned", sum(p.double().sum().item() for p in model.parameters()))
 """
+MARKED = """
+    import itertools, time
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader, Dataset
+
+    import hotloop
+
+    class Waits(Dataset):
+        def __len__(self):
+            return 512
+        def __getitem__(self, index):
+            time.sleep(0.003)
+            return torch.full((8,), float(index % 7)), index % 3
+
+    model = nn.Linear(8, 3)
+    optimiser = torch.optim.Adam(model.parameters(), 1e-2)
+    batches = (b for _ in itertools.count() for b in DataLoader(Waits(), batch_size=4))
+    for pair in hotloop.iterations(
+        zip(batches, batches), unit="lines", units=lambda pair: sum(len(y) for _, y in pair)
+    ):
+        for x, y in pair:
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(model(x), y).backward()
+            optimiser.step()
+"""
 ASKING = """
     import sys, time
     import gymnasium as gym
@@ -146,6 +172,22 @@ def test_a_loader_that_waits_is_found_in_a_script_that_marks_nothing(tmp_path: P
     forward = next(row for row in verdict.rows if row.name == "forward")
     assert "together" in str(forward.not_replaced)
     assert forward.inside == "forward + backward"
+
+
+def test_the_parts_of_a_script_that_marks_its_iterations_are_found(tmp_path: Path) -> None:
+    """Two batches are an iteration here, which the order of the calls does not show."""
+    script = written(tmp_path, MARKED)
+    found = run_simplify(script, budget=8)
+    verdict = found.verdict
+    assert found.run.facts["iterations_marked_by"] == "hotloop.iterations"
+    assert verdict.unit == "lines"
+    assert verdict.units_per_iteration == pytest.approx(8)
+    assert {row.name for row in verdict.rows} >= {"data", "optimiser step", "forward + backward"}
+    assert most_gaining(found) == "data"
+    assert not [note for note in verdict.warnings if "not declared" in note]
+    assert found.run.facts["redirected"]  # the run is a throw-away copy
+    with pytest.raises(SettingError, match=r"mark no iterations; .*hotloop\.iterations"):
+        run_simplify(script, iteration="data")
 
 
 def test_an_env_that_waits_is_found_and_its_steps_are_counted(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import pytest
 
 from hotloop.results.mentions import Mentions, mentions
 
-NOTHING, NAME_ONLY, STAGES = Mentions(False, False), Mentions(True, False), Mentions(True, True)
+NOTHING, NAME_ONLY = Mentions(False, False, False), Mentions(True, False, False)
+STAGES, MARKED = Mentions(True, True, False), Mentions(True, False, True)
 
 
 def found(folder: Path, **files: str) -> Mentions:
@@ -26,7 +27,9 @@ def found(folder: Path, **files: str) -> Mentions:
         ("import hotloop\nhotloop.state(1)", NAME_ONLY),
         ("from hotloop import state", NAME_ONLY),
         ("import hotloop\nhotloop.stage('s', len)", STAGES),
-        ("import hotloop as h\nfor x in h.iterations([]): pass", STAGES),
+        ("import hotloop as h\nfor x in h.iterations([]): pass", MARKED),
+        ("from hotloop import iterations, state", MARKED),
+        ("import hotloop as h\nh.iterations([h.stage('s', len)])", Mentions(True, True, True)),
         ("from hotloop import stage as s", STAGES),
         ("from hotloop import *", STAGES),
         ("import hotloop.rollout", STAGES),

@@ -11,19 +11,22 @@ from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-# Names of hotloop that neither make a stage nor mark iterations.
+# Names of hotloop that neither make a stage nor mark iterations, and the one that marks them.
 _NO_STAGES = frozenset({"state", "errors"})
+_MARK = "iterations"
 
 
 @dataclass(frozen=True)
 class Mentions:
     """How a script and its modules use hotloop.
 
-    anything: the name occurs; stages: a function is used that makes stages or marks iterations.
+    anything: the name occurs; stages: a function is used that makes stages, or may; iterations:
+    they are marked.
     """
 
     anything: bool
     stages: bool
+    iterations: bool
 
 
 def mentions(script: Path, search: Sequence[str]) -> Mentions:
@@ -31,7 +34,7 @@ def mentions(script: Path, search: Sequence[str]) -> Mentions:
 
     search: folders in which modules are searched for after the script's own, as `sys.path`.
     """
-    anything, stages = False, False
+    anything, stages, iterations = False, False, False
     for text in _sources(script, [str(script.parent), *search]):
         if "hotloop" not in text:
             continue
@@ -41,8 +44,9 @@ def mentions(script: Path, search: Sequence[str]) -> Mentions:
         except SyntaxError:
             stages = True  # running it gives the better error
         else:
-            stages = stages or not used <= _NO_STAGES
-    return Mentions(anything, stages)
+            stages = stages or not used <= {*_NO_STAGES, _MARK}
+            iterations = iterations or _MARK in used
+    return Mentions(anything, stages, iterations)
 
 
 def _sources(script: Path, search: list[str]) -> Iterator[str]:

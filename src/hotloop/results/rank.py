@@ -79,7 +79,8 @@ def main(arguments: list[str]) -> None:
 def _expect_no_stages(target: str) -> None:
     script = resolve(target)
     assert not isinstance(script, Loop)
-    if mentions(script.path, search_path()).stages:
+    used = mentions(script.path, search_path())
+    if used.stages or used.iterations:
         raise SettingError(
             f"{script.name}: a script with hotloop.stage or hotloop.iterations cannot be measured "
             "on several ranks; expected a script without them, whose parts are recognised"

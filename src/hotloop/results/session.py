@@ -177,8 +177,9 @@ def found_iteration_s() -> float | None:
 def found_iterations() -> FoundIterations | None:
     """What has found the iterations of the script that is measured; None where it marks them."""
     session = current_session()
-    marks = None if session is None else session.marks
-    return marks if isinstance(marks, FoundIterations) else None
+    if session is None or session.is_marked or not isinstance(session.marks, FoundIterations):
+        return None
+    return session.marks
 
 
 def undeclared_state() -> list[str]:
@@ -264,13 +265,18 @@ class _Running:
         start_limits: Callable[[bool], StartLimits],
     ) -> None:
         facts = self.outcome.facts
-        has_stages = mentions(script.path, search_path()).stages
-        limits = start_limits(has_stages)
+        used = mentions(script.path, search_path())
+        limits = start_limits(used.stages or used.iterations)
         with ExitStack() as stack:
             # A script that has stages of its own knows best what its parts are.
             marks: Marks | None = None
             recognition: Recognition | None = None
-            if not has_stages:
+            if used.iterations and as_it_stands.settings.iteration is not None:
+                raise SettingError(
+                    f"{script.name}: --iteration is for scripts that mark no iterations; this one "
+                    "uses hotloop.iterations"
+                )
+            if not used.stages:
                 recognition = stack.enter_context(
                     Recognition(self._control, as_it_stands.settings.stage)
                 )
@@ -282,12 +288,18 @@ class _Running:
             elif as_it_stands.is_asked_for:
                 raise SettingError(
                     f"{script.name}: --iteration and --stage are for scripts without stages of "
-                    "their own; this one uses hotloop.stage or hotloop.iterations"
+                    "their own; this one uses hotloop.stage"
                 )
+
+            def measured(loop: Loop) -> Measurement[Any]:
+                if recognition is not None and session.is_marked:
+                    recognition.drop_unused()
+                return self._measured(loop)
+
             session = Session(
                 script,
                 self._control,
-                self._measured,
+                measured,
                 marks=marks,
                 decorators=None if recognition is None else recognition.main_stages(),
                 observer=self._observed,

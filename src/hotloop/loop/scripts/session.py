@@ -37,6 +37,8 @@ T = TypeVar("T")
 
 # How long, and how often, stages are watched before one is taken as the mark of an iteration.
 WATCH_NS = 1_000_000_000
+# So many iterations of a script that marks them show what its parts work on, or one that is long.
+SEEN, LONG_NS = 3, 5_000_000_000
 
 
 def iterations(
@@ -75,7 +77,8 @@ def state(*objects: object) -> None:
 class Session:
     """One script under measurement: what it has declared, and its conductor once it iterates.
 
-    marks: finds its iterations where it marks none; None: the calls of its own stages show them.
+    marks: finds its iterations where it marks none, and what they change; None: the calls of its
+    own stages show them.
     decorators: what is put around functions of the script itself, by their names.
     """
 
@@ -98,6 +101,7 @@ class Session:
         self.loop: Loop | None = None
         self.cut_short = False  # the script ended before the measurement did
         self.mark: str | None = None  # what an iteration was recognised by
+        self.is_marked = False  # by the script itself
         self.stopped: str | None = None  # why it was stopped before its first iteration
         self.first_call_ns: int | None = None  # of any stage, in any thread
         self.main = threading.get_ident()
@@ -109,13 +113,19 @@ class Session:
         self._pass_ended = False
         self._chosen: str | None = None
         self._calls: dict[str, int] = {}
+        self._seen = 0  # iterations before the first that counts
+        self._seen_since_ns = 0
+        self._counts: tuple[str, int] = ("iterations", 1)
 
     def open_iterations(self, unit: str, batches: int) -> None:
         """Take `hotloop.iterations`, which was called, as the mark of iterations."""
         self.control.watcher = None
+        self.is_marked = True
         if self.conductor is None:
-            self.mark = "hotloop.iterations"
-            self._begin(unit, batches)
+            self.mark, self._counts = "hotloop.iterations", (unit, batches)
+            self._seen_since_ns = self.control.clock.now_ns()
+            if self.marks is None:
+                self._begin(unit, batches)
         elif self._anchor is not None:
             raise LoopError(
                 f"{self.script.name}: the stage {self._anchor!r} had been taken as the mark of "
@@ -125,12 +135,24 @@ class Session:
 
     def boundary(self, units: float) -> None:
         """Note that an iteration of the script has ended."""
-        assert self.conductor is not None
         if self is not _session:
             return  # of a forked child
+        if self.conductor is None:
+            self._see()
+            return
         self.conductor.boundary(units)
         if self.conductor.finished:
             self.stopper.stop()
+
+    def _see(self) -> None:
+        """Begin to measure once it was seen what the iterations change, which can be put back."""
+        assert self.marks is not None
+        self._seen += 1
+        if self._seen < SEEN and self.control.clock.now_ns() < self._seen_since_ns + LONG_NS:
+            return
+        self.control.drain_events()
+        self.state.extend(self.marks.state())
+        self._begin(*self._counts)
 
     def exit_at_once(self, status: int) -> NoReturn:
         """End the script in place of the process, which is hotloop's too."""

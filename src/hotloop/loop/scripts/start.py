@@ -45,6 +45,7 @@ class Starting(Protocol):
 
     control: SharedControl
     marks: Marks | None
+    is_marked: bool
     conductor: Conductor | None
     main: int
     stopper: Stopper
@@ -81,7 +82,7 @@ def _watch_for_iterations(
     made_before = dict(session.control.stages)
     begin = last = time.monotonic()
     running = since_call = 0.0
-    while not done.wait(LOOK_S) and session.conductor is None:
+    while not (done.wait(LOOK_S) or session.is_marked or session.conductor is not None):
         now = time.monotonic()
         passed = 0.0 if _is_preparing(session.main) else now - last
         running += passed
