@@ -280,10 +280,30 @@ def is_taken(verb: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> bo
     return False
 
 
-def help_of(verb: str, capsys: pytest.CaptureFixture[str]) -> str:
+def help_of(verb: str, capsys: pytest.CaptureFixture[str], *target: str) -> str:
     with contextlib.suppress(SystemExit):
-        importlib.import_module(f"hotloop.cli.{verb}").run(["--help"])
+        importlib.import_module(f"hotloop.cli.{verb}").run([*target, "--help"])
     return capsys.readouterr().out
+
+
+# Of pytest and its plugins, and of the model that a page makes up.
+OTHERS = ("--hotloop-gate", "--benchmark-disable", "--hunger")
+WITH_SETTINGS = (
+    *(("train", f"{algorithm}:CartPole-v1") for algorithm in ("ppo", "appo", "impala", "apex")),
+    *(("simulate", "covid"), ("calibrate", "covid"), ("repeat", "try")),
+)
+
+
+def test_every_option_that_a_page_names_is_one_of_a_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shown = "".join(help_of(verb, capsys) for verb in VERBS)
+    shown += "".join(help_of(verb, capsys, target) for verb, target in WITH_SETTINGS)
+    known = set(re.findall(r"--[a-z][a-z-]+", shown))
+    known |= {name.replace("--no-", "--") for name in known}  # a flag that is on may be turned off
+    for page in PAGES:
+        for name in re.findall(r"`(--[a-z][a-z-]+)", page.read_text()):
+            assert name in known or name.startswith(OTHERS), f"{name_of(page)}: {name}"
 
 
 def write_model(page: Path, words: list[str], folder: Path) -> None:
