@@ -15,15 +15,15 @@ from hotloop.loop.host import describe
 from hotloop.loop.run import Run
 from hotloop.repeat.entries import RATE, SECONDS, Metric, known
 from hotloop.report.benchmark_figures import benchmark_figures, bytes_unknown
-from hotloop.report.console import headed_table, plain_table, print_warnings
+from hotloop.report.console import headed_table, print_warnings
 from hotloop.report.format import MEASURED_LOOP, PEAKS, WARM_UP, WORK, Count, Format, Positive
 from hotloop.report.iteration import benchmark_window, iteration_charts
 from hotloop.report.kind import Comparison, Kind, PageContext
 from hotloop.report.memory_views import memory_views
+from hotloop.report.named_figures import figure_view, print_figures, print_unknown, rate_tile
 from hotloop.report.numbers import bytes_, duration, factor, figure, interval, number, percent
 from hotloop.report.ranks import RANK_ARRAYS, RANK_FACTS, print_ranks, rank_tables
 from hotloop.report.section import Footnotes, Section, TableView, Tile, figure_markup, stage_name
-from hotloop.report.sentence import names_by_reason
 
 # --- what a saved run holds ---------------------------------------------------------------------
 
@@ -83,12 +83,8 @@ _FORMAT = Format(
 def print_benchmark(console: Console, summary: Summary, run: Run) -> None:
     """Print rates first, then the use of the machine, then time by stage."""
     console.print(f"[bold]{escape(summary.target)}[/]  {describe(run.host)}", highlight=False)
-    table = plain_table()
     figures = benchmark_figures(summary, run)
-    for each in figures:
-        if not isinstance(each.value, Unknown):
-            table.add_row(each.name, figure(each.value, each.form), escape(each.note))
-    console.print(table)
+    print_figures(console, figures)
     if summary.iterations:
         console.print(f"[dim]{_measured_for(summary)}[/]")
     if summary.stages:
@@ -98,10 +94,7 @@ def print_benchmark(console: Console, summary: Summary, run: Run) -> None:
             console.print(f"[dim]{escape(line)}[/]", highlight=False)
     if summary.ranks is not None:
         print_ranks(console, summary.ranks)
-    for why, names in names_by_reason([*figures, *bytes_unknown(summary)]).items():
-        console.print(
-            f"[dim]unknown  {escape(', '.join(names))}: {escape(why)}[/]", highlight=False
-        )
+    print_unknown(console, [*figures, *bytes_unknown(summary)])
     print_warnings(console, summary.warnings)
 
 
@@ -157,6 +150,8 @@ def _side_by_side(stages: Sequence[StageTime]) -> list[str]:
 
 def _section(page: PageContext, summary: Summary, run: Run) -> Section:
     stages = [stage_view(summary.stages, page.colours)] if summary.stages else []
+    figures = benchmark_figures(summary, run)
+    notes = [_measured_for(summary)] if summary.iterations else []
     return Section(
         key=page.key,
         run=run,
@@ -166,20 +161,18 @@ def _section(page: PageContext, summary: Summary, run: Run) -> Section:
             *iteration_charts(page.key, run, page.colours, benchmark_window),
             *memory_views(page.key, run),
         ],
-        tables=[*stages, *rank_tables(summary.ranks), _figure_view(summary, run)],
+        tables=[
+            *stages,
+            *rank_tables(summary.ranks),
+            figure_view(figures, notes),
+        ],
         warnings=summary.warnings,
     )
 
 
 def _tiles(summary: Summary) -> list[Tile]:
-    each = summary.ms_per_iteration
-    shown = interval(each, duration.scaled(1e6)) if isinstance(each, Interval) else ""
     return [
-        Tile(
-            f"{summary.unit} per second",
-            figure_markup(summary.units_per_s),
-            f"{shown} an iteration" if shown else "",
-        ),
+        rate_tile(summary.unit, summary.units_per_s, summary.ms_per_iteration),
         Tile(
             "of the cores", figure_markup(summary.cpu_share, percent), "in use by the process tree"
         ),
@@ -208,24 +201,6 @@ def stage_view(stages: Sequence[StageTime], colours: Mapping[str, int]) -> Table
         rows,
         notes.reasons,
         [f"{line}." for line in _side_by_side(stages)],
-    )
-
-
-def _figure_view(summary: Summary, run: Run) -> TableView:
-    figures = benchmark_figures(summary, run)
-    rows: list[list[Markup | str]] = [
-        [figure.name, figure_markup(figure.value, figure.form), figure.note]
-        for figure in figures
-        if not isinstance(figure.value, Unknown)
-    ]
-    for why, names in names_by_reason(figures).items():
-        rows.append([", ".join(names), figure_markup(Unknown(why)), ""])
-    return TableView(
-        "Figures",
-        ["figure", "value", "meaning"],
-        rows,
-        [],
-        [_measured_for(summary)] if summary.iterations else [],
     )
 
 

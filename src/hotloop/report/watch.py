@@ -7,18 +7,19 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hotloop.loop.figures import Figure, Interval, Unknown
+from hotloop.loop.figures import Figure, Unknown
 from hotloop.loop.host import describe
 from hotloop.loop.run import Run
 from hotloop.repeat.entries import RATE, SECONDS, Metric, known
 from hotloop.report.benchmark import SavedStage, blocks_fit, stage_table, stage_view
-from hotloop.report.console import headed_table, plain_table, print_warnings
+from hotloop.report.console import headed_table, print_warnings
 from hotloop.report.format import Count, Format
 from hotloop.report.iteration import benchmark_window, iteration_charts
 from hotloop.report.kind import Kind, PageContext
-from hotloop.report.numbers import duration, figure, interval, number, percent, seconds
+from hotloop.report.named_figures import figure_view, print_figures, print_unknown, rate_tile
+from hotloop.report.numbers import duration, figure, number, percent, seconds
 from hotloop.report.section import Footnotes, Section, TableView, Tile, figure_markup
-from hotloop.report.sentence import NamedFigure, names_by_reason
+from hotloop.report.sentence import NamedFigure
 from hotloop.simplify.watched import DelayedStage, WatchSummary, summarize_watch
 
 _FORMAT = Format(
@@ -59,12 +60,8 @@ def print_watch(console: Console, summary: WatchSummary, run: Run) -> None:
     console.print(f"[bold]{escape(summary.target)}[/]  {describe(run.host)}", highlight=False)
     if summary.iteration:
         console.print(f"an iteration: {escape(summary.iteration)}", highlight=False)
-    table = plain_table()
     figures = _figures(summary)
-    for each in figures:
-        if not isinstance(each.value, Unknown):
-            table.add_row(each.name, figure(each.value, each.form), escape(each.note))
-    console.print(table)
+    print_figures(console, figures)
     console.print(f"[dim]{_watched_for(summary)}[/]", highlight=False)
     if summary.stages:
         console.print()
@@ -73,10 +70,7 @@ def print_watch(console: Console, summary: WatchSummary, run: Run) -> None:
         console.print()
         console.print(_delay_table(summary.delays))
         console.print(f"[dim]{_FELT}[/]", highlight=False)
-    for why, names in names_by_reason([*figures, *_unknown_delays(summary)]).items():
-        console.print(
-            f"[dim]unknown  {escape(', '.join(names))}: {escape(why)}[/]", highlight=False
-        )
+    print_unknown(console, [*figures, *_unknown_delays(summary)])
     print_warnings(console, summary.warnings)
 
 
@@ -135,20 +129,14 @@ def _section(page: PageContext, summary: WatchSummary, run: Run) -> Section:
         heading="How the training went",
         tiles=_tiles(summary),
         charts=iteration_charts(page.key, run, page.colours, benchmark_window),
-        tables=[*tables, _figure_view(summary)],
+        tables=[*tables, figure_view(_figures(summary), [_watched_for(summary)])],
         warnings=summary.warnings,
     )
 
 
 def _tiles(summary: WatchSummary) -> list[Tile]:
-    each = summary.ms_per_iteration
-    shown = interval(each, duration.scaled(1e6)) if isinstance(each, Interval) else ""
     return [
-        Tile(
-            f"{summary.unit} per second",
-            figure_markup(summary.units_per_s),
-            f"{shown} an iteration" if shown else "",
-        ),
+        rate_tile(summary.unit, summary.units_per_s, summary.ms_per_iteration),
         Tile("watching", figure_markup(summary.watching, percent), "of the time"),
     ]
 
@@ -171,13 +159,6 @@ def _delay_view(delays: Sequence[DelayedStage]) -> TableView:
         notes.reasons,
         [_FELT],
     )
-
-
-def _figure_view(summary: WatchSummary) -> TableView:
-    rows: list[list[Markup | str]] = [
-        [each.name, figure_markup(each.value, each.form), each.note] for each in _figures(summary)
-    ]
-    return TableView("Figures", ["figure", "value", "meaning"], rows, [], [_watched_for(summary)])
 
 
 def _metrics(summary: WatchSummary, _run: Run) -> dict[str, Metric]:
