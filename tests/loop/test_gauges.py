@@ -4,7 +4,6 @@ import subprocess
 import sys
 
 import psutil
-import pytest
 
 from hotloop.loop.gauges import DescendantsGauge
 from support.wait import wait_until
@@ -12,7 +11,6 @@ from support.wait import wait_until
 SPINS = "import sys; sys.stdin.readline()\nwhile True: pass"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads clocks of other processes")
 def test_what_processes_use_is_read_while_they_live_and_stays_when_they_end() -> None:
     # Earlier tests may have left processes that rest, such as the server of commands.
     gauge = DescendantsGauge()

@@ -229,7 +229,6 @@ def test_tcp_is_told_apart_and_agrees_with_the_kernel(tcp: tuple[socket.socket, 
         assert found.kernel.sockets == 2
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells")
 def test_what_goes_past_python_is_in_the_kernels_sums(tcp: tuple[socket.socket, ...]) -> None:
     here, there = tcp
 
@@ -247,7 +246,6 @@ def test_what_goes_past_python_is_in_the_kernels_sums(tcp: tuple[socket.socket, 
     assert found.kernel.tcp_sent == found.kernel.tcp_received == 4_000
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells")
 def test_connections_of_one_iteration_are_in_all_sums() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
 

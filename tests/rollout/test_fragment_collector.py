@@ -77,7 +77,6 @@ def test_memory_that_was_dropped_is_used_again():
         np.testing.assert_array_equal(view, copied.obs[2:4])  # a view keeps the memory too
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_that_was_kept_for_a_while_is_given_back():
     with FragmentCollector(MAKE, policy, fragment_steps=10, num_workers=1) as collector:
         worker = collector._workers._workers[0]
@@ -440,7 +439,6 @@ def memory_descriptors(pid="self"):
     return found
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_nothing_is_left_after_close():
     children = {child.pid for child in psutil.Process().children(recursive=True)}
     memory, threads = memory_descriptors(), psutil.Process().num_threads()

@@ -441,7 +441,6 @@ def test_processes_draw_what_the_plain_form_draws(shards, prefetch):
         replay.close()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_killed_process_is_replaced_and_nothing_is_left_after_close():
     before = set(psutil.Process().children(recursive=True))
     replay, rng = sharded(2, 50, pool=processes, prefetch=1), np.random.default_rng(0)

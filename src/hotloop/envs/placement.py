@@ -82,7 +82,7 @@ class OtherPrograms:
 def _used() -> tuple[float, float, float]:
     """The clock, what the usable cores have computed, and what this process has, in s."""
     usable = usable_cpus()
-    cores = [t for k, t in enumerate(psutil.cpu_times(percpu=True)) if not usable or k in usable]
+    cores = [t for k, t in enumerate(psutil.cpu_times(percpu=True)) if k in usable]
     used = sum(t.user + t.nice + t.system + getattr(t, "irq", 0) for t in cores)
     own = os.times()
     return time.monotonic(), used, sum(own[:4])
@@ -105,7 +105,7 @@ class CorePinning:
     def pin(self, alone: bool) -> None:
         """Run on the own cores; where they are shared, anywhere on their memory node."""
         cores = self.own if alone else self.node
-        if cores is not None and hasattr(os, "sched_setaffinity"):
+        if cores is not None:
             os.sched_setaffinity(0, cores)
 
 

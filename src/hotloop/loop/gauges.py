@@ -3,7 +3,6 @@
 import contextlib
 import os
 import resource
-import sys
 import threading
 import time
 
@@ -70,7 +69,7 @@ class DescendantsGauge:
 
     def search(self) -> None:
         """Read those that live now from here on."""
-        found = self._descendants.list() if sys.platform == "linux" else []
+        found = self._descendants.list()
         self._spent_ns = {process.pid: self._spent_ns.get(process.pid, 0) for process in found}
 
     def read_ns(self) -> int:

@@ -26,16 +26,13 @@ _PACKAGES = ("hotloop", "numpy", "torch", "gymnasium", "numba")
 
 
 def usable_cpus() -> frozenset[int]:
-    """Return the numbers of the CPUs that this process may run on; empty where none are given.
-
-    Only Linux numbers them for a process.
-    """
-    return frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else ())
+    """Return the numbers of the CPUs that this process may run on."""
+    return frozenset(os.sched_getaffinity(0))
 
 
 def cores() -> int:
     """Return how many cores this process may run on."""
-    return len(usable_cpus()) or os.cpu_count() or 1
+    return len(usable_cpus())
 
 
 def quota_cores() -> float | None:

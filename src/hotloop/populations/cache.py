@@ -7,7 +7,6 @@ drawn anew. An error of the disk costs time, never a result.
 import contextlib
 import json
 import os
-import sys
 import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -47,25 +46,18 @@ def cached(settings: Settings, name: str) -> PopulationData:
     return found
 
 
-def cache_folder(
-    environment: Mapping[str, str] | None = None, platform: str = sys.platform
-) -> Path | None:
-    """Find where files are kept: $HOTLOOP_CACHE, else the platform's cache folder, or nowhere."""
+def cache_folder(environment: Mapping[str, str] | None = None) -> Path | None:
+    """Find where files are kept: $HOTLOOP_CACHE, else the user's cache folder, or nowhere."""
     environment = os.environ if environment is None else environment
     chosen = environment.get(ENVIRONMENT)
     if chosen is not None:
         return Path(chosen) / "populations" if chosen else None
+    base = environment.get("XDG_CACHE_HOME")
     try:
-        home = Path.home()
+        folder = Path(base) if base else Path.home() / ".cache"
     except RuntimeError:  # no home folder: a bare container
-        home = None
-    if platform == "win32":
-        base = environment.get("LOCALAPPDATA")
-    elif platform == "darwin":
-        base = str(home / "Library" / "Caches") if home else None
-    else:
-        base = environment.get("XDG_CACHE_HOME") or (str(home / ".cache") if home else None)
-    return Path(base) / "hotloop" / "populations" if base else None
+        return None
+    return folder / "hotloop" / "populations"
 
 
 def file_name(settings: Settings) -> str:

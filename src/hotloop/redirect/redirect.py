@@ -39,19 +39,13 @@ class Redirect:
     folder: an empty one, which the caller makes and removes. writable: folders and files.
     A file of the real tree that has several names (hard links) has one that is changed and others
     that are not. Modules that the script writes and then imports are not found.
-    Raises: SettingError if `folder` is none, on another system than Linux, or on entering while
-    another one is active.
+    Raises: SettingError if `folder` is none, or on entering while another one is active.
     """
 
     notices: list[str]
     """Sentences for the first lines of a report; more are added while the script runs."""
 
     def __init__(self, folder: Path, *, writable: Sequence[Path] = ()) -> None:
-        if sys.platform != "linux":
-            raise SettingError(
-                f"redirection: expected Linux, which shows the paths of open files in /proc, got "
-                f"{sys.platform}; run the script there, or without redirection"
-            )
         if not folder.is_dir():
             raise SettingError(f"folder: expected a folder that is there, got {folder}; make it")
         self.folder = folder

@@ -85,9 +85,8 @@ def _awaited(process: "subprocess.Popen[bytes]", start_ns: int) -> dict[str, Any
     """Wait for the end of a command; returns its times. Nothing that it started outlives it."""
     killed_with_us = Afterwards(f"kill -KILL -- -{process.pid}")
     try:
-        if hasattr(os, "waitid"):
-            # It has ended and is still there: the kernel says how long it ran and queued.
-            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        # It has ended and is still there: the kernel says how long it ran and queued.
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         wall_ns = time.perf_counter_ns() - start_ns
         cpu_ns, stolen_ns = _schedule_of(process.pid)
         process.wait()

@@ -76,7 +76,7 @@ class LoopLauncher:
                     _together(processes, [{"iterations": n} for n in self._plan.warm_up])
                 turns = time.perf_counter()
                 while not done or time.perf_counter() < turns + self._turns_s:
-                    if self._plan.one_thread and cores and done % ROUNDS_ON_A_CORE == 0:
+                    if self._plan.one_thread and done % ROUNDS_ON_A_CORE == 0:
                         for process in processes:
                             process.pin(cores[done // ROUNDS_ON_A_CORE % len(cores)])
                     for side, block in self._round(processes, self._plan).items():

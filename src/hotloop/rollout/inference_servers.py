@@ -7,14 +7,11 @@ which backend.
 import math
 import os
 import secrets
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from multiprocessing.connection import Connection, Listener
 from multiprocessing.util import Finalize
-from pathlib import Path
 from typing import Any, Protocol
 
 import cloudpickle
@@ -248,21 +245,19 @@ class _ServerProcess(Program):
 
 
 class _ProcessHome:
-    """A server in a process of this machine; on Linux its socket is no entry of a folder."""
+    """A server in a process of this machine; its socket is no entry of a folder."""
 
     def __init__(self, settings: InferenceSettings) -> None:
         self._threads = settings.threads
-        name = f"hotloop-inference-{os.getpid()}-{secrets.token_hex(8)}"
-        folder = Path(tempfile.gettempdir())
-        self._address = f"\0{name}" if sys.platform == "linux" else str(folder / name)
+        self._address = f"\0hotloop-inference-{os.getpid()}-{secrets.token_hex(8)}"
         self.find: Callable[[], Any] = partial(str, self._address)
         self._programs: dict[int, _ServerProcess] = {}  # the one that lives
         # Before the interpreter waits for anything at its end, and when this is dropped.
-        self.close = Finalize(self, _end, args=(self._programs, self._address), exitpriority=99)
+        self.close = Finalize(self, _end, args=(self._programs,), exitpriority=99)
 
     def start(self, key: bytes, arguments: bytes) -> None:
         """Start a process."""
-        _end(self._programs, self._address)
+        _end(self._programs)
         program = self._programs[0] = _ServerProcess(self._threads)
         program.send(self._address, key, arguments)
 
@@ -277,12 +272,10 @@ class _ProcessHome:
         return "" if program.process.poll() is None else program.end()
 
 
-def _end(programs: dict[int, _ServerProcess], address: str) -> None:
+def _end(programs: dict[int, _ServerProcess]) -> None:
     for program in programs.values():
         program.end()  # at once: a server has nothing to close
     programs.clear()
-    if not address.startswith("\0"):
-        Path(address).unlink(missing_ok=True)
 
 
 def main() -> None:

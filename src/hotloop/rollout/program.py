@@ -41,7 +41,7 @@ class Program(ABC):
                 # Programs share the cores, unless the user has set something else.
                 env={**dict.fromkeys(THREAD_VARIABLES, str(threads)), **os.environ},
             )
-        self.pidfd = os.pidfd_open(self.process.pid) if sys.platform == "linux" else -1
+        self.pidfd = os.pidfd_open(self.process.pid)
 
     @abstractmethod
     def receive(self) -> Any:

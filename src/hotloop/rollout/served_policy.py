@@ -23,7 +23,7 @@ AnyConnection: TypeAlias = "Connection[Any, Any]"
 PATIENCE_S = 30.0  # a server that is gone may be replaced within so long
 _RETRY_S = 0.05
 # Of TCP: a machine that is silent for half a minute is asked whether it is there, three times.
-_KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+_KEEP_ALIVE = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
 BACKLOG = 1024  # workers that may connect at once
 # The kinds of messages, to the server and from it.
 JOIN, DRIVE, ACT, UPDATE, FIGURES = "join", "drive", "act", "update", "figures"
@@ -126,9 +126,8 @@ def connect(address: Any, key: bytes, limit_s: float | None = None) -> AnyConnec
 def _notice_lost_machines(through: socket.socket) -> None:
     """Let a receiver fail whose other end has gone without a word, as a machine without power."""
     through.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEP_ALIVE.items():
-        if hasattr(socket, name):  # macOS has another name for the first
-            through.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    for option, value in _KEEP_ALIVE.items():
+        through.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def send(connection: AnyConnection, *message: Any) -> None:

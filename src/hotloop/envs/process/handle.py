@@ -151,5 +151,4 @@ def _disown() -> None:
     multiprocessing_process._children.difference_update(_STARTED)  # type: ignore[attr-defined]
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_disown)
+os.register_at_fork(after_in_child=_disown)
