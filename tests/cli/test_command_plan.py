@@ -10,6 +10,7 @@ import pytest
 from hotloop.cli.plan import run as plan
 from hotloop.errors import HotloopError, RefusedError, SettingError
 from hotloop.loop.run import load
+from hotloop.plan.summary import summarize_plan
 from support.clusters import PUBLISHED_CSV
 
 HEADER = "nodes,cores_per_node,step_s,sps\n"
@@ -65,6 +66,13 @@ def test_nodes_and_steps_can_be_named(folder: Path, capsys: pytest.CaptureFixtur
     ]
     assert {p["mode"] for p in found} == {"fragments"}
     assert found[1]["sps"] > 8 * found[0]["sps"]
+
+
+def test_the_model_is_drawn_over_all_durations_that_were_measured(folder: Path) -> None:
+    words = ["--points", "fit.csv", "--nodes", "8", "--step-s", "0.01", "--save", "one.run"]
+    assert plan(words) == 0
+    (curve,) = summarize_plan(load(folder / "one.run")).curves
+    assert (curve.step_s[0], curve.step_s[-1]) == pytest.approx((0.001, 1.0))
 
 
 def test_the_points_alone_are_forecast_where_nothing_is_asked(

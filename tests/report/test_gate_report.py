@@ -27,7 +27,7 @@ def run_of(
     record = record_of(about(*case, 6))
     return Run(
         verb="gate",
-        target=f"{target} against at main",
+        target=f"{target} against itself at main",
         settings=dataclasses.asdict(GateSettings()),
         facts=record.facts() | {"sides": [f"{target} at main", f"{target} as it is"]},
         arrays=record.arrays(),
@@ -81,7 +81,7 @@ def test_a_passed_gate_is_a_plain_test_case(tmp_path: Path) -> None:
     root = junit_of(run_of(PASSED), tmp_path / "j.xml")
     (case,) = root.iter("testcase")
     assert [child.tag for child in case] == ["system-out"]
-    assert case.get("name") == "loop.py:make against at main"
+    assert case.get("name") == "loop.py:make against itself at main"
     assert (root[0].get("failures"), root[0].get("skipped")) == ("0", "0")
 
 

@@ -25,7 +25,7 @@ from hotloop.report.charts.learning import LearningCurve, learning_curve
 from hotloop.report.charts.svg import NARROW, WIDE
 from hotloop.report.charts.timeline import Call, Lane, timeline
 from hotloop.report.html import render, write_html
-from hotloop.report.numbers import rate, times
+from hotloop.report.numbers import interval, rate, times
 from hotloop.report.simplify import headline
 from hotloop.simplify.arm_names import ALL_FREE, BASELINE, aa_name, free_name, only_name
 from hotloop.simplify.ceilings import Rung
@@ -455,6 +455,12 @@ def test_factor_of_a_rung() -> None:
 def test_rate_of_an_iteration() -> None:
     assert rate(64, Interval(1e7, 1e7, 1e7)) == "6.4k"
     assert rate(64, Interval(1e7, 0.0, 2e7)) == "6.4k [3.2k, no limit]"
+
+
+def test_a_value_far_below_the_upper_end_keeps_its_digits() -> None:
+    assert interval(Interval(28_000.0, 19_000.0, 1_100_000.0)) == "28k [19k, 1.1M]"
+    assert interval(Interval(12_310.0, 12_120.0, 12_540.0)) == "12.31k [12.12, 12.54]"
+    assert interval(Interval(0.0, -3.0, 2_000_000.0)).startswith("0.0M [")
 
 
 def test_charts_of_extremes() -> None:

@@ -162,7 +162,7 @@ def summarize_plan(run: Run) -> Plan:
         predictions=predictions,
         gaps=gaps,
         smallest=_smallest(fits, forecasts, settings),
-        curves=_curves(fits, forecasts, settings),
+        curves=_curves(fits, forecasts, free, settings),
         left_out=len(points) - len(free),
         warnings=_warnings(points, free, forecasts),
         settings=settings,
@@ -239,8 +239,11 @@ def _smallest(fits: Fits, forecasts: Sequence[Forecast], settings: PlanSettings)
     return found
 
 
-def _curves(fits: Fits, forecasts: Sequence[Forecast], settings: PlanSettings) -> list[Curve]:
-    steps = [f.cell.step_s for f in forecasts]
+def _curves(
+    fits: Fits, forecasts: Sequence[Forecast], points: Sequence[Point], settings: PlanSettings
+) -> list[Curve]:
+    """The model over all durations that were asked for or measured."""
+    steps = [f.cell.step_s for f in forecasts] + [point.cell.step_s for point in points]
     durations = np.geomspace(min(steps), max(steps), CURVE_STEPS if min(steps) < max(steps) else 1)
     places = sorted({(f.cell.nodes, f.cell.cores_per_node, f.cell.mode) for f in forecasts})
     if len(places) > MOST_CURVES:

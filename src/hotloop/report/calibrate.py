@@ -297,7 +297,9 @@ def _section(page: PageContext, found: Fitted, run: Run) -> Section:
 def _loss(key: str, found: Fitted, run: Run) -> list[ChartView]:
     if not found.loss:
         return []
-    curve = Curve("loss", found.loss, found.loss, found.loss, colour=2, step="iteration")
+    curve = Curve(
+        "loss", found.loss, found.loss, found.loss, colour=2, step="iteration", is_count=False
+    )
     lead = run.facts.get("loss_label", "The distance from the observed values.")
     return [ChartView("Loss by iteration", lead, both_widths(key, curve))]
 

@@ -102,7 +102,7 @@ def measure_gate(
         error = raised
     run = compare_run("gate", sides, settings.comparison, record, error)
     a, b = sides
-    against = a.place.about or a.label
+    against = f"itself {a.place.about}" if a.place.about else a.label
     return Ending(
         GateResult(
             dataclasses.replace(

@@ -30,11 +30,11 @@ def learning_curve(curve: LearningCurve, *, width: float, name: str) -> Markup:
     """Mean greedy return over env steps; the evaluations that reached the threshold are marked."""
     frame = _frame(curve, width)
     parts = _frame_axes(curve, frame)
+    label = []
     if curve.threshold is not None:
         y = frame.y(curve.threshold)
         parts.append(svg.line(frame.left, y, frame.right, y, "threshold"))
-        label = f"threshold {curve.threshold:g}"
-        parts.append(svg.text(frame.left + 6, y + 15, label, "m halo"))
+        label = [svg.text(frame.left + 6, y + 15, f"threshold {curve.threshold:g}", "m halo")]
     points = [
         (frame.x(step), frame.y(value))
         for step, value in zip(curve.env_steps, curve.mean_return, strict=True)
@@ -49,7 +49,7 @@ def learning_curve(curve: LearningCurve, *, width: float, name: str) -> Markup:
         description = "nothing was evaluated"
         parts.append(svg.text(width / 2, _HEIGHT / 2, description, "m", anchor="middle"))
     return svg.drawing(
-        parts,
+        [*parts, *label],  # the curve may pass through the label
         width,
         _HEIGHT,
         name=name,
