@@ -459,6 +459,8 @@ def test_rate_of_an_iteration() -> None:
 
 def test_a_value_far_below_the_upper_end_keeps_its_digits() -> None:
     assert interval(Interval(28_000.0, 19_000.0, 1_100_000.0)) == "28k [19k, 1.1M]"
+    assert interval(Interval(330_000.0, 2_000.0, 7_500_000.0)) == "330k [2k, 7.5M]"
+    assert interval(Interval(0.9, 0.3, 1.5)) == "0.9 [0.3, 1.5]"
     assert interval(Interval(12_310.0, 12_120.0, 12_540.0)) == "12.31k [12.12, 12.54]"
     assert interval(Interval(0.0, -3.0, 2_000_000.0)).startswith("0.0M [")
 

@@ -31,7 +31,8 @@ class Form:
     def interval(self, of: Interval) -> str:
         """A value with its interval, in one unit, with enough digits to show its width.
 
-        Where the value would be written as 0 in the unit of the ends, each has its own unit.
+        Where that unit leaves the value at most one digit, and the lower end none, each has its
+        own.
         """
         size, suffix = self._unit(max(abs(of.low), abs(of.high)))
         scale = self.factor / size
@@ -44,7 +45,8 @@ class Form:
             width = (of.high - of.low) * scale
             shown = max(abs(of.low), abs(of.high)) * scale
             decimals = max(0, min(1 - _magnitude(width) if width > 0 else 2, 3 - _magnitude(shown)))
-            if of.value and not round(of.value * scale, decimals):
+            lost = any(x and not round(x * scale, decimals) for x in (of.value, of.low))
+            if lost and of.value and abs(of.value) * scale < 10 ** (1 - decimals):
                 return f"{self(of.value)} [{self(of.low)}, {self(of.high)}]"
         value, low, high = (f"{x * scale:.{decimals}f}" for x in (of.value, of.low, of.high))
         return f"{_no_minus(value)}{suffix} [{_no_minus(low)}, {_no_minus(high)}]"

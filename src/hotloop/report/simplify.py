@@ -208,7 +208,7 @@ def _print_ladder(console: Console, verdict: Verdict) -> None:
 def _state_line(verdict: Verdict) -> str:
     target, now = f"[bold]{escape(verdict.target)}[/]", statements.state(verdict)
     if isinstance(now, Unknown):
-        return f"{target}  {escape(now.why)}"
+        return f"{target}  its rate is not known: {escape(now.why)}"
     # The time of an iteration is in the ladder: this has to stay one line.
     line = f"{target}  {rate(verdict.units_per_iteration, now.now_ns)} {escape(verdict.unit)}/s"
     if isinstance(verdict.ladder, Unknown):

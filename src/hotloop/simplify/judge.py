@@ -37,7 +37,9 @@ def judge(
     return Verdict(
         target=target,
         unit=record.unit,
-        baseline_ns=samples.raw_time(BASELINE) if enough else Unknown("too few rounds"),
+        baseline_ns=samples.raw_time(BASELINE)
+        if enough
+        else Unknown("too few rounds; give a larger --budget"),
         units_per_iteration=record.units_per_iteration,
         faster=list(record.faster),
         rows=sorted(rows, key=lambda row: (row.inside is not None, -gain_of(row), -row.share)),
