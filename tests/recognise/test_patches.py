@@ -1,6 +1,7 @@
 """What stands in the place of a library's functions, and that the library's are put back."""
 
 import pickle
+import sys
 import types
 
 import pytest
@@ -150,3 +151,21 @@ def test_methods_that_were_never_the_outermost_are_put_back() -> None:
     assert hasattr(Child.__dict__["step"], "used")
     patches.undo()
     assert not hasattr(Child.__dict__["step"], "used")
+
+
+def test_a_package_that_is_imported_meanwhile_exports_the_library_s_own_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    library, package = types.ModuleType("library"), types.ModuleType("package")
+
+    def own() -> int:
+        return 1
+
+    library.work = own
+    patches = Patches()
+    patches.exported(library, "work", "package", lambda _function: lambda: 2)
+    package.work = library.work
+    monkeypatch.setitem(sys.modules, "package", package)
+    assert package.work() == 2
+    patches.undo()
+    assert package.work is own

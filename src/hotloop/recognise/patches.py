@@ -50,9 +50,10 @@ class Patches:
         """
         own = vars(library)[name]
         self.function(library, name, make)
-        exporting = sys.modules.get(package)
-        if exporting is not None and getattr(exporting, name, None) is own:
-            self.set(exporting, name, vars(library)[name])
+        dressed = vars(library)[name]
+        _exchange(package, name, own, dressed)
+        # Also in a package that is imported meanwhile, and has taken over what stood there then.
+        self._undo.append(lambda: _exchange(package, name, dressed, own))
 
     def family(self, base: Any, name: str, make: Callable[[Any], Any]) -> None:
         """Let `make(method)` stand for a method of a class and of all its subclasses.
@@ -96,6 +97,13 @@ class Patches:
         """Put everything back."""
         while self._undo:
             self._undo.pop()()
+
+
+def _exchange(package: str, name: str, old: Any, new: Any) -> None:
+    """Let `new` stand where a package exports `old`."""
+    exporting = sys.modules.get(package)
+    if exporting is not None and getattr(exporting, name, None) is old:
+        setattr(exporting, name, new)
 
 
 def _with_subclasses(base: type) -> list[type]:
