@@ -45,7 +45,8 @@ class Ranks:
     if_like_fastest_ns: an iteration, if in each every rank came to the collectives when the mean
     or the first one does.
     communication: share of an iteration in which gradients are exchanged, all ranks being there,
-    and the backward pass has no work of its own left.
+    and the backward pass has no work of its own left. stage_communication: share of the stage,
+    which also holds the collectives that Python calls, and waiting for other ranks.
     """
 
     rows: list[RankRow]
@@ -56,7 +57,7 @@ class Ranks:
     if_like_mean_ns: Figure
     if_like_fastest_ns: Figure
     communication: Figure
-    called_communication: Figure
+    stage_communication: Figure
 
 
 def joined(logs: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -130,7 +131,7 @@ def ranks_of(run: Run) -> Ranks | None:
         if_like_mean_ns=rate_interval(lasted - waits.mean(axis=1), ones) if measured else none,
         if_like_fastest_ns=rate_interval(lasted - waits.max(axis=1), ones) if measured else none,
         communication=_communication(facts),
-        called_communication=_called(facts),
+        stage_communication=_in_the_stage(facts),
     )
 
 
@@ -170,14 +171,14 @@ def _communication(facts: Sequence[Mapping[str, Any]]) -> Figure:
     return min(shares) if len(shares) == len(facts) else Unknown(_NO_DDP)
 
 
-def _called(facts: Sequence[Mapping[str, Any]]) -> Figure:
-    """The share of the collectives called from Python, on the rank that waits least in them."""
+def _in_the_stage(facts: Sequence[Mapping[str, Any]]) -> Figure:
+    """The share of the stage `communication`, on the rank that waits least in it."""
     shares = [
         each["stage_ns"].get("communication", 0.0) / each["ns_per_iteration"]
         for each in facts
         if each["ns_per_iteration"]
     ]
-    return min(shares) if any(shares) else Unknown("no collective was called from Python")
+    return min(shares) if any(shares) else Unknown("nothing was exchanged with other ranks")
 
 
 def ranks_warnings(ranks: Ranks | None) -> list[str]:

@@ -41,8 +41,8 @@ class Replay:
     """How a call is recorded, and what stands for it.
 
     frozen: what is recorded of an output, and thawed: the output that a replay makes of it, with
-    the call's own arguments. None: the output itself. instead: is called in place of the function,
-    with its arguments, where nothing need be recorded.
+    the call's own arguments, those given by name last. None: the output itself. instead: is called
+    in place of the function, with its arguments, where nothing need be recorded.
     """
 
     frozen: Callable[[Any, tuple[Any, ...]], Any] | None = None
@@ -101,6 +101,16 @@ class PlaceStage(Probe):
 
         return self.within._do(part, args, kwargs, key, replay)
 
+    def note(self, start_ns: int) -> None:
+        """Note a call that ends now, and that compiled code has made: a delay comes after it.
+
+        It is a part of another call, which was shown to the watcher.
+        """
+        word = self.control.words[self.index]
+        if kind_of(word) == _DELAY:
+            self._note_delay(self.control.clock.wait_ns(self._delay_ns(word)))
+        self._write_log(start_ns, threading.get_ident())
+
     def _do(
         self,
         function: Callable[..., Any],
@@ -142,7 +152,9 @@ class PlaceStage(Probe):
             return function(*args, **kwargs)
         if replay.instead is not None:
             return replay.instead(*args, **kwargs)
-        return entry[0] if replay.thawed is None else replay.thawed(entry[0], args)
+        if replay.thawed is None:
+            return entry[0]
+        return replay.thawed(entry[0], (*args, *kwargs.values()))
 
     def _keep(
         self,
@@ -159,7 +171,8 @@ class PlaceStage(Probe):
         cpu, process = clock.thread_cpu_ns() - cpu, clock.process_cpu_ns() - process
         kept: Any = None
         if replay.instead is None:
-            kept = output if replay.frozen is None else replay.frozen(output, args)
+            given = (*args, *kwargs.values())
+            kept = output if replay.frozen is None else replay.frozen(output, given)
         self.tape.record(
             key,
             (args, kwargs),

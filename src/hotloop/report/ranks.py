@@ -115,10 +115,11 @@ def _figures(ranks: Ranks) -> list[tuple[str, Figure, Form, str]]:
             "DistributedDataParallel notes it, on the rank with the least",
         ),
         (
-            "collectives called",
-            ranks.called_communication,
+            "communication",
+            ranks.stage_communication,
             percent,
-            "of an iteration, from Python; those within a backward pass are not among them",
+            "of an iteration: collectives that Python calls, and what a backward pass waits for at "
+            "its end; on the rank with the least",
         ),
     ]
 

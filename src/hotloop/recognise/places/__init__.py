@@ -81,3 +81,7 @@ UPDATES = "updates"
 # What is kept of modules whose gradients are summed over the ranks: they, and how many of their
 # forward passes led to such a sum.
 DATA_PARALLEL, SUMMED_PASSES = "data parallel", "summed passes"
+# What is kept of the gradients that backward passes leave.
+LEFT_GRADIENTS = "left gradients"
+# What is kept of the exchange of gradients in the backward pass that runs.
+EXCHANGE = "exchange"

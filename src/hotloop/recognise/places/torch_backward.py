@@ -5,7 +5,13 @@ from types import ModuleType
 from typing import Any
 
 from hotloop.recognise.place_stage import PlaceStage, Replay
-from hotloop.recognise.places import BACKWARD, FORWARD_AND_BACKWARD, OPTIMISER_STEP, UPDATE
+from hotloop.recognise.places import (
+    BACKWARD,
+    EXCHANGE,
+    FORWARD_AND_BACKWARD,
+    UPDATE,
+    left_gradients,
+)
 from hotloop.recognise.places.torch_modules import WITH_GRADIENT, is_transformed, kind_of_call
 from hotloop.recognise.recognition import Recognition
 
@@ -15,12 +21,30 @@ def install(recognition: Recognition, library: ModuleType) -> None:
     owner = library.Tensor if library.__name__ == "torch._tensor" else library
     both = recognition.stage(FORWARD_AND_BACKWARD, effect="stateful", part_of=UPDATE)
     backward = recognition.stage(BACKWARD, effect="stateful", within=both)
-    gradients = recognition.kept.setdefault(BACKWARD, _Gradients(recognition))
+    gradients = left_gradients.of_recognition(recognition)
     replay = Replay(frozen=gradients.keep, thawed=gradients.leave)
     of_tensor = recognition.function(backward, replay=replay)
-    recognition.patches.function(owner, "backward", of_tensor)
-    if owner is library:
+    recognition.patches.function(
+        owner, "backward", lambda own: of_tensor(_with_exchange(recognition, own))
+    )
+    if owner is not library:
+        left_gradients.install(recognition, library)
+    else:
         recognition.patches.function(owner, "grad", _returning_gradients(recognition, backward))
+
+
+def _with_exchange(recognition: Recognition, backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a backward pass that says where it ends to what follows its exchange with others."""
+    kept = recognition.kept
+
+    def passed(*args: Any, **kwargs: Any) -> Any:
+        output = backward(*args, **kwargs)
+        exchange = kept.get(EXCHANGE)
+        if exchange is not None:
+            exchange.end()
+        return output
+
+    return passed
 
 
 def _returning_gradients(
@@ -47,26 +71,3 @@ def _returning_gradients(
         return staged
 
     return make
-
-
-class _Gradients:
-    """The last gradients of what the optimisers update: what a skipped backward pass leaves."""
-
-    def __init__(self, recognition: Recognition) -> None:
-        self._recognition = recognition
-        self._last: dict[Any, Any] = {}
-
-    def keep(self, _output: Any, _args: tuple[Any, ...]) -> None:
-        """Keep the gradients of now; of a pass that is recorded."""
-        for optimiser in self._recognition.objects.get(OPTIMISER_STEP, ()):
-            for group in optimiser.param_groups:
-                for parameter in group["params"]:
-                    if parameter.grad is not None:
-                        self._last[parameter] = parameter.grad
-
-    def leave(self, recorded: Any, _args: tuple[Any, ...]) -> Any:
-        """Put gradients that were set to None back, so that the optimiser has its work."""
-        for parameter, gradient in self._last.items():
-            if parameter.grad is None:
-                parameter.grad = gradient
-        return recorded

@@ -18,11 +18,15 @@ _FUNCTIONS = (
     "broadcast",
     "broadcast_object_list",
     "gather",
+    "gather_object",
+    "irecv",
+    "isend",
     "recv",
     "reduce",
     "reduce_scatter",
     "reduce_scatter_tensor",
     "scatter",
+    "scatter_object_list",
     "send",
 )
 
@@ -46,6 +50,8 @@ def install(recognition: Recognition, c10d: ModuleType) -> None:
     for name in _FUNCTIONS:
         if hasattr(c10d, name):
             recognition.patches.exported(c10d, name, "torch.distributed", make)
+    # What an asynchronous collective returns: waiting for it is what takes the time.
+    recognition.patches.function(c10d.Work, "wait", staged_by)
 
 
 def only_delayed(recognition: Recognition) -> None:

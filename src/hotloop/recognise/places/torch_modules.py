@@ -11,7 +11,13 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from hotloop.recognise.place_stage import Replay
-from hotloop.recognise.places import ACT, FORWARD, FORWARD_AND_BACKWARD, UPDATE
+from hotloop.recognise.places import (
+    ACT,
+    FORWARD,
+    FORWARD_AND_BACKWARD,
+    UPDATE,
+    left_gradients,
+)
 from hotloop.recognise.recognition import Recognition
 
 _DEEPEST = 4  # objects within objects, in an output
@@ -25,6 +31,13 @@ def install(recognition: Recognition, module: ModuleType) -> None:
     forward = recognition.stage(FORWARD, effect="stateful", within=both, alone=False)
     inside, index = recognition.inside, act.index
     trainable: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+    gradients = left_gradients.of_recognition(recognition)
+
+    def attached(recorded: Any, args: tuple[Any, ...]) -> Any:
+        gradients.note_given(args)
+        return _attached(recorded, args)
+
+    with_gradients = Replay(frozen=_detached, thawed=attached)
 
     def keeps_gradient(root: Any, args: tuple[Any, ...]) -> bool:
         import torch
@@ -51,7 +64,7 @@ def install(recognition: Recognition, module: ModuleType) -> None:
             return self._call_impl(*args, **kwargs)
         with_gradient = keeps_gradient(self, args)
         stage = forward if with_gradient and not inside.acts else act
-        replay = WITH_GRADIENT if with_gradient else _WITHOUT
+        replay = with_gradients if with_gradient else _WITHOUT
         recognition.note(stage.name, self)
         function = self._compiled_call_impl or self._call_impl
         inside.now = True
