@@ -27,6 +27,50 @@ VALIDATING = """
             for x, y in DataLoader(rows, batch_size=8):
                 model(x)
 """
+# Two batches: the validation is shorter than ten iterations.
+VALIDATING_BRIEFLY = """
+    import time
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader, TensorDataset
+
+    def slowly(rows):
+        time.sleep(0.02)
+        return tuple(map(torch.stack, zip(*rows)))
+
+    training = TensorDataset(torch.randn(640, 4), torch.randn(640, 1))
+    validation = TensorDataset(torch.randn(16, 4), torch.randn(16, 1))
+    model = nn.Linear(4, 1)
+    optimiser = torch.optim.SGD(model.parameters(), 1e-3)
+    while True:
+        for x, y in DataLoader(training, batch_size=32, shuffle=True):
+            optimiser.zero_grad()
+            nn.functional.mse_loss(model(x), y).backward()
+            optimiser.step()
+        with torch.no_grad():
+            for x, y in DataLoader(validation, batch_size=8, collate_fn=slowly):
+                model(x)
+"""
+FUNCTIONAL = """
+    import torch
+    from torch import nn
+    from torch.func import functional_call, grad, vmap
+
+    model = nn.Linear(4, 1)
+    weights = {name: each.detach() for name, each in model.named_parameters()}
+
+    def compute_loss(weights, x, y):
+        return (functional_call(model, weights, (x,)) - y).square().mean()
+
+    gradients = vmap(grad(compute_loss), in_dims=(None, 0, 0))
+
+    def train_step(weights, x):
+        found = gradients(weights, x, x.sum(1, keepdim=True))
+        return {name: each - 0.01 * found[name].mean(0) for name, each in weights.items()}
+
+    for _ in range({steps}):
+        weights = train_step(weights, torch.randn(16, 4))
+"""
 GAN = """
     import torch
     from torch import nn
@@ -130,6 +174,30 @@ def test_a_long_validation_is_left_out_however_much_of_the_time_it_has(tmp_path:
     }
     summary = found.summary
     assert summary.units_per_s.value == pytest.approx(32 * summary.iterations_per_s.value, rel=0.05)
+
+
+def test_a_brief_validation_is_left_out_too(tmp_path: Path) -> None:
+    found = run_benchmark(written(tmp_path, VALIDATING_BRIEFLY), seconds=2)
+    assert "act" not in stages_of(found)
+    data = next(stage for stage in found.summary.stages if stage.name == "data")
+    assert data.calls_per_iteration == pytest.approx(1, abs=0.01)
+
+
+def test_a_loop_within_torch_func_is_refused_with_that_reason(tmp_path: Path) -> None:
+    with pytest.raises(LoopError, match=r"torch\.func .*--stage __main__:train_step"):
+        run_simplify(written(tmp_path, FUNCTIONAL, steps=200), budget=1)
+
+
+def test_a_loop_within_torch_func_is_measured_by_a_function_that_is_named(tmp_path: Path) -> None:
+    script = written(tmp_path, FUNCTIONAL, steps=10**9)
+    found = run_benchmark(script, seconds=1, stage=("__main__:train_step",))
+    assert stages_of(found) == {"train_step"}
+
+
+def test_both_networks_of_a_gan_are_updated_in_an_iteration(tmp_path: Path) -> None:
+    found = run_benchmark(written(tmp_path, GAN), seconds=1)
+    steps = next(stage for stage in found.summary.stages if stage.name == "optimiser step")
+    assert steps.calls_per_iteration == pytest.approx(2)
 
 
 def test_arms_begin_while_a_graph_waits_for_its_backward_pass(tmp_path: Path) -> None:

@@ -19,6 +19,11 @@ ACT = "act"
 RESET = "env reset"
 # Where a loop gets what it works on. The first that a course calls is its source.
 SOURCES = ("data", "wait", "env step")
+# Sources of which iterations have equally many calls, or else they hold something more: how often a
+# script asks whether something has come is chance.
+COUNTED_SOURCES = ("data", "env step")
+# An iteration with more than so many times the usual calls of such a source holds an evaluation.
+TOO_MANY_OF_A_SOURCE = 2
 # Work beside the loop: it marks no iteration, and its time counts for a quarter.
 SIDE_WORK = (RESET, "log", "checkpoint")
 SIDE_WEIGHT = 0.25
@@ -27,24 +32,29 @@ MOST_MEDIANS = 20
 
 
 class Call(NamedTuple):
-    """One outermost call of a stage on the main thread. start_ns, end_ns: of one clock."""
+    """One outermost call of a stage on the main thread. start_ns, end_ns: of one clock.
+
+    turn: which optimiser steps, by its number, if the call is its step.
+    """
 
     name: str
     start_ns: int
     end_ns: int
+    turn: int = 0
 
 
 @dataclass(frozen=True)
 class Course:
     """Calls in order, as arrays. names: the K stages. Shapes (N,), before is (N + 1, K).
 
-    code: the stage of each call, an index into names. before: the calls of each stage before a
-    place, so that the calls between two places are a difference of two rows. update: the stage that
-    changes what is learned.
+    code: the stage of each call, an index into names. turn: see `Call`. before: the calls of each
+    stage before a place, so that the calls between two places are a difference of two rows. update:
+    the stage that changes what is learned.
     """
 
     names: tuple[str, ...]
     code: Ints
+    turn: Ints
     start_ns: Ints
     end_ns: Ints
     before: NDArray[np.int32]
@@ -58,7 +68,8 @@ class Course:
         within = slice(begin, end)
         before = self.before[begin : end + 1] - self.before[begin]
         start_ns, end_ns = self.start_ns[within], self.end_ns[within]
-        return Course(self.names, self.code[within], start_ns, end_ns, before, self.update)
+        code, turn = self.code[within], self.turn[within]
+        return Course(self.names, code, turn, start_ns, end_ns, before, self.update)
 
     def codes(self, names: Sequence[str]) -> list[int]:
         """The codes of those of the names that the course has."""
@@ -107,6 +118,7 @@ def course_of(calls: Sequence[Call], update: str = UPDATE) -> Course:
     before = np.zeros((len(code) + 1, len(numbers)), np.int32)
     for number in range(len(numbers)):
         np.cumsum(code == number, out=before[1:, number])
+    turn = np.fromiter((c[3] for c in calls), np.int64, len(code))
     start_ns = np.fromiter((c[1] for c in calls), np.int64, len(code))
     end_ns = np.fromiter((c[2] for c in calls), np.int64, len(code))
-    return Course(tuple(numbers), code, start_ns, end_ns, before, update)
+    return Course(tuple(numbers), code, turn, start_ns, end_ns, before, update)

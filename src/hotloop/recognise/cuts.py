@@ -12,7 +12,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hotloop.recognise.calls import SIDE_WORK, Course, Floats, Ints
+from hotloop.recognise.calls import (
+    COUNTED_SOURCES,
+    SIDE_WORK,
+    TOO_MANY_OF_A_SOURCE,
+    Course,
+    Floats,
+    Ints,
+)
 
 ANY = ""  # stands for whatever stage
 # A segment that holds so many times the calls of the middle one, by time, is no iteration:
@@ -65,7 +72,25 @@ class Cut:
         if not len(self.held_ns):
             return np.zeros(0, np.bool_)
         usual: NDArray[np.bool_] = self.held_ns <= UNUSUAL * np.median(self.held_ns)
+        update = self.counts[:, self.course.codes([self.course.update])]
+        no_more_updates = (update <= np.median(update, axis=0)).all(axis=1)
+        for code, number in self._steady():
+            usual &= (self.counts[:, code] <= TOO_MANY_OF_A_SOURCE * number) | ~no_more_updates
         return usual
+
+    @property
+    def steady_sources(self) -> dict[str, int]:
+        """The calls of each source that nearly all segments have equally many of."""
+        return {self.course.names[code]: number for code, number in self._steady()}
+
+    def _steady(self) -> list[tuple[int, int]]:
+        found = []
+        for code in self.course.codes(COUNTED_SOURCES):
+            calls = self.counts[:, code]
+            number = int(np.median(calls))
+            if number and (calls == number).mean() >= HELD:
+                found.append((code, number))
+        return found
 
     @cached_property
     def iterations(self) -> Floats:
@@ -103,22 +128,21 @@ class Cut:
     def likeness(self) -> float:
         """How alike the segments are, 0 to 1: of each stage by its time, unusual segments none.
 
-        What an unusual segment holds beside an iteration says nothing if nothing is learned by it:
-        an evaluation may take most of the time.
+        An unusual segment says nothing if no more is learned by it than in an iteration: it also
+        holds an evaluation, which may take most of the time.
         """
         times = self.iterations.sum(axis=0) * self.course.weight_ns
         held_ns = float(self.held_ns.sum()) - self._evaluated_ns()
         return float(times @ self.stage_likeness) / max(held_ns, 1e-9)
 
     def _evaluated_ns(self) -> float:
-        """The time in unusual segments beyond that of an iteration, if they update no more."""
+        """The time in unusual segments that update no more than an iteration."""
         update = self.course.codes([self.course.update])
         if self.usual.all() or not update or not self.iterations[:, update].all():
             return 0.0
         unusual, most = self.counts[~self.usual], self.iterations[:, update].max()
         beside = unusual[:, update[0]] <= most
-        times = self.held_ns[~self.usual][beside] - np.median(self.held_ns[self.usual])
-        return float(times.sum())
+        return float(self.held_ns[~self.usual][beside].sum())
 
     @cached_property
     def score(self) -> float:

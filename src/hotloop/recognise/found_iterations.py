@@ -1,7 +1,7 @@
 """The iterations of a script that marks none, found from the order of its recognised calls."""
 
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,10 +10,10 @@ from hotloop.loop.figures import Unknown
 from hotloop.loop.stage_types import StageView
 from hotloop.loop.state import unsupported_parts
 from hotloop.loop.values import torch_if_loaded
-from hotloop.recognise.calls import SIDE_WORK
+from hotloop.recognise.calls import SIDE_WORK, TOO_MANY_OF_A_SOURCE
 from hotloop.recognise.period import Call, Iteration, Matcher, find_iteration
 from hotloop.recognise.phases import InnerPhase, inner_phases
-from hotloop.recognise.places import OPTIMISER_STEP, UPDATES, WAIT
+from hotloop.recognise.places import OPTIMISER_STEP, TRANSFORMED, UPDATES, WAIT
 from hotloop.recognise.recognition import ENV_STEPS, SAMPLES, Recognition
 
 # So many iterations are seen, or so few where each takes long, before they are believed.
@@ -58,6 +58,7 @@ class FoundIterations:
         self._stage = stage
         self._expects_updates = expects_updates
         self._calls: list[Call] = []
+        self._steps: deque[tuple[int, int]] = deque(maxlen=MOST_CALLS)  # when, whose turn
         self._matcher: Matcher | None = None
         self._begin_ns = 0
         self._next_look_ns = 0
@@ -67,6 +68,11 @@ class FoundIterations:
         self._within_until_ns = 0  # the end of the last call of a function of the user's
         self._usual_calls = 0.0  # in an iteration
         self._begun_calls = 0  # in the iteration that has begun
+        self._begun_of: Counter[str] = Counter()  # of each source
+        self._steady: dict[
+            str, int
+        ] = {}  # calls of sources that all iterations have equally many of
+        self._had_too_many_of: set[str] = set()  # the iteration before the one that has begun
         self._phase: Iteration | None = None
         self.away = False  # outside of the phase that was entered
 
@@ -84,8 +90,11 @@ class FoundIterations:
         """Look for the period; return what marks an iteration if one begins with this call."""
         if self._recognition.is_within_own(called.name):
             return None
+        turn = self.turn_of(called)
         if self._matcher is not None:
-            return str(self.iteration) if self._matcher.starts(called.name) else None
+            return str(self.iteration) if self._matcher.starts(called.name, turn) else None
+        if turn:
+            self._steps.append((now_ns, turn))
         if not self._begin_ns:
             self._begin_ns, self._next_look_ns = now_ns, now_ns + FIRST_LOOK_NS
         if now_ns < self._next_look_ns:
@@ -98,6 +107,7 @@ class FoundIterations:
         if isinstance(found, Iteration) and self._is_believed(found, watched_s):
             self._matcher = Matcher(found)
             self._usual_calls = sum(found.calls.values())
+            self._steady = dict(found.steady)
             self._choose_unit()
             # The step of an env within ten others is a part of theirs: it need not pay for a place.
             self._recognition.drop_unused()
@@ -137,7 +147,7 @@ class FoundIterations:
         assert self._matcher is not None
         if self._recognition.is_within_own(called.name):
             return False  # while that is replaced, it is not called
-        starts = self._matcher.starts(called.name)
+        starts = self._matcher.starts(called.name, self.turn_of(called))
         if self._phase is not None:
             # What the phase has no calls of is not a part of it, apart from logs and the like.
             if starts:
@@ -145,18 +155,37 @@ class FoundIterations:
             elif called.name not in self._phase.calls and called.name not in SIDE_WORK:
                 self.away = True
         else:
-            self._leave_out_the_unusual(starts)
+            self._leave_out_the_unusual(called.name, starts)
         return starts
 
-    def _leave_out_the_unusual(self, starts: bool) -> None:
+    def _leave_out_the_unusual(self, name: str, starts: bool) -> None:
         """Be away from when an iteration has far too many calls, until the next one starts."""
         most = TOO_MANY * self._usual_calls
         if starts:
             self._usual_calls += WEIGHT * (min(self._begun_calls, most) - self._usual_calls)
+            self._follow_sources()
             self._begun_calls, self.away = 0, False
         self._begun_calls += 1
-        if self._begun_calls > most:
+        if name in self._steady:
+            self._begun_of[name] += 1
+        if self._begun_calls > most or self._has_too_many_of(name):
             self.away = True
+
+    def _has_too_many_of(self, source: str) -> bool:
+        usual = self._steady.get(source)
+        return usual is not None and self._begun_of[source] > TOO_MANY_OF_A_SOURCE * usual
+
+    def _follow_sources(self) -> None:
+        """Note that an iteration is over: two in turn that have too many calls are no exception."""
+        many = {name for name in self._steady if self._has_too_many_of(name)}
+        for name in many & self._had_too_many_of:
+            self._steady[name] = self._begun_of[name]
+        self._had_too_many_of = many
+        self._begun_of.clear()
+
+    def turn_of(self, called: StageView) -> int:
+        """Which optimiser steps, by its number, if a call is its step; else 0."""
+        return self._recognition.turn if called.name == OPTIMISER_STEP else 0
 
     def inner_phases(self) -> list[InnerPhase]:
         """The phases of an iteration, if it is long and they are nearly all of it; else none."""
@@ -193,6 +222,12 @@ class FoundIterations:
         if threading.get_ident() == self._thread:  # also those since the last look
             self._take_calls()
         found = self._find()
+        if isinstance(found, Unknown) and self._recognition.kept.get(TRANSFORMED):
+            return (
+                "no iterations were found: the script works in torch.func (functional_call, grad, "
+                "vmap), whose calls are neither of a module nor a backward pass; name the function "
+                "that does one step of its training, as --stage __main__:train_step"
+            )
         if not self._calls and (elsewhere := self._calls_elsewhere()):
             return (
                 f"no iterations were found: all of the {elsewhere} calls that were seen of stages "
@@ -240,6 +275,13 @@ class FoundIterations:
         """Name what the loop changes, belongs to no stage, and cannot be put back."""
         return list(self._recognition.not_put_back)
 
+    def _turn_at(self, start_ns: int) -> int:
+        """Which optimiser steps at a time: the last that was noted before it."""
+        turn = 0
+        while self._steps and self._steps[0][0] <= start_ns:
+            turn = self._steps.popleft()[1]
+        return turn
+
     def _find(self) -> Iteration | Unknown:
         return find_iteration(list(self._calls), stage=self._stage, update=self._update())
 
@@ -272,10 +314,12 @@ class FoundIterations:
             name = names[event.stage]
             self._elsewhere += event.lane != mine
             if event.lane == mine and name in known and event.start_ns >= self._within_until_ns:
+                # Calls are noted as they end: those within this one came before it.
+                self._leave_out_within(event.start_ns)
                 if name in self._recognition.own_names:
-                    self._leave_out_within(event.start_ns)
                     self._within_until_ns = event.end_ns
-                self._calls.append(Call(name, event.start_ns, event.end_ns))
+                turn = self._turn_at(event.start_ns) if name == OPTIMISER_STEP else 0
+                self._calls.append(Call(name, event.start_ns, event.end_ns, turn))
         del self._calls[:-MOST_CALLS]
         if self._stage is not None and self._calls and self._stage not in known:
             hint = nearest(self._stage, known)

@@ -1,7 +1,7 @@
 """The iterations of a loop, found from the order of its calls, and recognised while it runs."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from hotloop.recognise.calls import ACT, SIDE_WORK, UPDATE, Call, Course, course
 from hotloop.recognise.cuts import ANY, Cut, Rule, cut, order
 from hotloop.recognise.search import FEWEST
 from hotloop.recognise.stretches import steady
+from hotloop.recognise.turns import Steps, Turns, in_turns
 
 __all__ = ["ANY", "Call", "Iteration", "Matcher", "find_iteration"]
 
@@ -34,7 +35,9 @@ class Iteration:
     their first calls. duration_s: the mean. confidence: how alike the iterations are, in their
     calls and in their time, over how many; 0 to 1. count: the iterations that were seen. rare:
     stages that are not in most iterations. skipped: stages that do not come between `after` and
-    `start`. begin_ns: the start of the first of them.
+    `start`. begin_ns: the start of the first of them. last: where updates take turns, those that
+    come before an iteration starts. steady: the calls of each source that nearly all iterations
+    have equally many of.
     """
 
     after: str
@@ -46,6 +49,8 @@ class Iteration:
     rare: tuple[str, ...] = ()
     skipped: frozenset[str] = frozenset()
     begin_ns: int = 0
+    last: tuple[Steps, ...] = ()
+    steady: Mapping[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         groups: list[tuple[float, list[str]]] = []
@@ -66,7 +71,7 @@ class Matcher:
     Stages that the iterations did not have when they were found do not come between.
     """
 
-    __slots__ = ("_after", "_any_after", "_any_start", "_last", "_regarded", "_start")
+    __slots__ = ("_after", "_any_after", "_any_start", "_last", "_regarded", "_start", "_turns")
 
     def __init__(self, iteration: Iteration) -> None:
         self._after = iteration.after
@@ -75,14 +80,25 @@ class Matcher:
         self._any_start = iteration.start == ANY
         self._regarded = frozenset(iteration.calls) - iteration.skipped
         self._last = ANY
+        self._turns = Turns(iteration.last)
 
-    def starts(self, name: str) -> bool:
-        """Whether an iteration starts with this call. To be asked for every call, in order."""
+    def starts(self, name: str, turn: int = 0) -> bool:
+        """Whether an iteration starts with this call. To be asked for every call, in order.
+
+        turn: see `Call`.
+        """
         if name not in self._regarded:
             return False
         last = self._last
         self._last = name
-        return (self._any_start or name == self._start) and (self._any_after or last == self._after)
+        begins = (self._any_start or name == self._start) and (
+            self._any_after or last == self._after
+        )
+        if begins:
+            begins = self._turns.begins()
+        if turn:
+            self._turns.step(turn)
+        return begins
 
 
 def find_iteration(
@@ -102,7 +118,14 @@ def find_iteration(
     if why:
         return Unknown(why)
     found = steady(course)
-    return iteration_of(found) if found else Unknown(_nothing_repeats(course))
+    if found is None:
+        return Unknown(_nothing_repeats(course))
+    turns = in_turns(found)
+    if turns is None:
+        return iteration_of(found)
+    if turns[0].count < FEWEST:
+        return Unknown(_nothing_repeats(course))
+    return replace(iteration_of(turns[0]), last=turns[1])
 
 
 def iteration_of(found: Cut) -> Iteration:
@@ -123,6 +146,7 @@ def iteration_of(found: Cut) -> Iteration:
         found.rare(),
         found.rule.skipped,
         int(found.course.start_ns[found.places[0]]),
+        steady=found.steady_sources,
     )
 
 

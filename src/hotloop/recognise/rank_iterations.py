@@ -24,7 +24,7 @@ class _Counted:
 
     def __init__(self) -> None:
         self.number = 0
-        self._names: list[str] = []
+        self._calls: list[tuple[str, int]] = []
         self._matcher: Matcher | None = None
 
     @property
@@ -34,15 +34,15 @@ class _Counted:
     def know(self, iteration: Iteration) -> None:
         """Take over how iterations are told."""
         self._matcher = matcher = Matcher(iteration)
-        self.number = sum(matcher.starts(name) for name in self._names)
-        self._names = []
+        self.number = sum(matcher.starts(*call) for call in self._calls)
+        self._calls = []
 
-    def starts(self, name: str) -> bool:
+    def starts(self, name: str, turn: int) -> bool:
         """Whether an iteration begins with this call. To be asked for every call, in order."""
         if self._matcher is None:
-            self._names.append(name)
+            self._calls.append((name, turn))
             return False
-        if not self._matcher.starts(name):
+        if not self._matcher.starts(name, turn):
             return False
         self.number += 1
         return True
@@ -111,7 +111,7 @@ class LeadIterations:
         return self._found.state()
 
     def _follow(self, called: StageView, now_ns: int) -> bool:
-        begins = self._counted.starts(called.name)
+        begins = self._counted.starts(called.name, self._found.turn_of(called))
         if begins:
             control = self._lead.control
             if control.epoch != self._epoch:
@@ -145,7 +145,7 @@ class FollowedIterations:
 
     def look(self, called: StageView, now_ns: int) -> None:
         """Follow; no iteration of this rank is ever one that is measured here."""
-        begins = self._counted.starts(called.name)
+        begins = self._counted.starts(called.name, self._found.turn_of(called))
         if not self._counted.is_known:
             rule = self._schedule.rule
             if rule is not None:

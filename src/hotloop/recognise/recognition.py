@@ -55,6 +55,8 @@ class Recognition:
         self.kept: dict[str, Any] = {}  # what the places of one stage share
         self.not_put_back: dict[str, None] = {}  # what the loop changes and no snapshot has, named
         self.own_names: list[str] = []  # stages that are functions of the user's
+        self.turn = 0  # which optimiser steps, by its number, from 1 on
+        self._turns: dict[int, int] = {}
         # What every stage does, one byte each; a forked child, which is no part of the loop that
         # is measured, has another one in which nothing is measured.
         self.modes: memoryview | bytes = control.modes
@@ -306,6 +308,10 @@ class Recognition:
         """
         self._seen.add((stage, id(outer)))
         self.note(stage, inner)
+
+    def note_step(self, optimiser: Any) -> None:
+        """Note which optimiser steps next."""
+        self.turn = self._turns.setdefault(id(optimiser), len(self._turns) + 1)
 
     def state(self) -> Sequence[object]:
         """Return all objects whose state the recognised calls change."""

@@ -15,6 +15,8 @@ PLACES: Mapping[str, str] = {
     "torch.amp.grad_scaler": "torch_scalers",
     "torch.autograd": "torch_backward",
     "torch._tensor": "torch_backward",
+    "torch._functorch.apis": "torch_functions",
+    "torch._functorch.functional_call": "torch_functions",
     "torch.cuda": "torch_transfers",
     "torch.nn.utils.clip_grad": "torch_clip",
     "torch.utils.data.dataloader": "torch_loaders",
@@ -83,5 +85,7 @@ UPDATES = "updates"
 DATA_PARALLEL, SUMMED_PASSES = "data parallel", "summed passes"
 # What is kept of the gradients that backward passes leave.
 LEFT_GRADIENTS = "left gradients"
+# What is kept of calls within `torch.func`, whose work is no stage's: how many there were.
+TRANSFORMED = "transformed"
 # What is kept of the exchange of gradients in the backward pass that runs.
 EXCHANGE = "exchange"

@@ -18,6 +18,8 @@ def install(recognition: Recognition, optimizer: ModuleType) -> None:
         plain = without_closure(function)
 
         def staged(self: Any, closure: Any = None, *args: Any, **kwargs: Any) -> Any:
+            if not inside.now:
+                recognition.note_step(self)
             if closure is None:
                 return plain(self, *args, **kwargs)
             if not recognition.modes[step.index] or inside.now:

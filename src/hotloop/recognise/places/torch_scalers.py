@@ -21,6 +21,8 @@ def install(recognition: Recognition, grad_scaler: ModuleType) -> None:
 
         def noted(self: Any, *args: Any, **kwargs: Any) -> Any:
             recognition.note("scaler", self)
+            if args and not recognition.inside.now:
+                recognition.note_step(args[0])
             return staged(self, *args, **kwargs)
 
         return noted
