@@ -225,6 +225,8 @@ def test_what_repeats_nothing_is_looked_for_less_and_less() -> None:
         ({ENV_STEP: 128.0, OPTIMISER_STEP: 16.0}, (OPTIMISER_STEP, 16.0)),
         ({ENV_STEP: 128.0, OPTIMISER_STEP: 15.5}, (ENV_STEP, 128.0)),
         ({FORWARD: 1.0, OPTIMISER_STEP: 1.0}, (OPTIMISER_STEP, 1.0)),
+        # A validation calls the loader too.
+        ({"data": 1.0, FORWARD: 1.0, OPTIMISER_STEP: 1.0}, (OPTIMISER_STEP, 1.0)),
         ({FORWARD: 1.0, "env reset": 0.1}, (FORWARD, 1.0)),
     ],
 )

@@ -351,15 +351,16 @@ class Sampler:
 def counted_stage(iteration: Iteration) -> tuple[str, float]:
     """The stage whose calls count iterations, and how many an iteration has.
 
-    The one with the fewest, a whole number of them if any has. `FORWARD` only where there is no
-    other: it cannot be measured without measuring what acts.
+    A whole number of them if any has; then the update, for a validation has data and passes of its
+    own, but learns nothing; then the one with the fewest. `FORWARD` only where there is no other:
+    it cannot be measured without measuring what acts.
     """
     often = {name: calls for name, calls in iteration.calls.items() if calls >= 1}
     candidates = often or iteration.calls
 
-    def fitness(name: str) -> tuple[bool, bool, float]:
+    def fitness(name: str) -> tuple[bool, bool, bool, float]:
         calls = candidates[name]
-        return name == FORWARD, abs(calls - round(calls)) > 0.01, calls
+        return name == FORWARD, abs(calls - round(calls)) > 0.01, name != OPTIMISER_STEP, calls
 
     chosen = min(candidates, key=fitness)
     return chosen, candidates[chosen]
