@@ -12,7 +12,7 @@ from hotloop.loop.control import process_control
 from hotloop.loop.figures import Interval, Unknown
 from hotloop.loop.run import load
 from hotloop.simplify.judge import judge
-from hotloop.simplify.phased import PhaseOfLoop, combined
+from hotloop.simplify.phased import LONGEST_PHASE_S, OWN_S, PhaseOfLoop, budgets, combined
 from hotloop.simplify.saved_run import judge_run
 from hotloop.simplify.verdict import Verdict
 from hotloop.simplify.verdict_rows import Group, Rest
@@ -175,3 +175,13 @@ def test_a_script_with_long_iterations_is_measured_by_its_phases(tmp_path) -> No
     result.run.save(tmp_path / "long.run")
     again, _ = judge_run(load(tmp_path / "long.run"))
     assert [row.gain for row in again.rows] == [row.gain for row in verdict.rows]
+
+
+def test_a_rare_phase_gets_the_time_that_it_needs_where_no_budget_was_given() -> None:
+    often, rare = (PhaseOfLoop("", share=share, times=1) for share in (0.81, 0.09))
+    given = budgets([often, rare], 60.0)
+    assert given == pytest.approx([45.0, 15.0])  # as the roots of their shares
+    free = budgets([often, rare], 60.0, may_take=270.0)
+    assert free == pytest.approx([45.0, OWN_S / 0.09])
+    assert budgets([often, PhaseOfLoop("", 0.01, 1)], 60.0, 270.0)[1] == LONGEST_PHASE_S
+    assert sum(budgets([rare] * 5, 60.0, may_take=100.0)) == pytest.approx(100.0)

@@ -159,7 +159,7 @@ def _experiment(
     # Ranks keep in step at whole iterations: they have no phases.
     phases = [] if found is None else found.inner_phases()
     if found is not None and phases:
-        return _by_phase(settings, found, phases)
+        return _by_phase(settings, found, phases, may_take)
     if may_take is not None and iteration_s is not None:
         budget = min(max(settings.budget, ITERATIONS_WANTED * iteration_s), may_take)
         settings = dataclasses.replace(settings, budget=budget)
@@ -167,7 +167,10 @@ def _experiment(
 
 
 def _by_phase(
-    settings: SimplifySettings, found: FoundIterations, phases: Sequence[InnerPhase]
+    settings: SimplifySettings,
+    found: FoundIterations,
+    phases: Sequence[InnerPhase],
+    may_take: float | None,
 ) -> PhasedExperiment:
     """An experiment for each phase of iterations that are long."""
     assert found.duration_s is not None
@@ -185,6 +188,7 @@ def _by_phase(
         dataclasses.replace(settings, budget=budget),
         parts,
         lambda number: found.enter(phases[number]),
+        may_take,
     )
 
 

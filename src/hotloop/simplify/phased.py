@@ -22,8 +22,9 @@ from hotloop.simplify.settings import SimplifySettings
 from hotloop.simplify.verdict import Verdict
 from hotloop.simplify.verdict_rows import Group, Rest, StageVerdict, decide
 
-# No phase gets less of the budget than this part of an even share.
-LEAST_BUDGET = 0.5
+# Without a budget, each phase gets the time in which so many seconds of its own pass: the loop runs
+# through the other ones meanwhile. A phase that is so rare gets no more than the second.
+OWN_S, LONGEST_PHASE_S = 6.0, 75.0
 # A phase with less of the time may be refused, and the others still have a verdict.
 SMALL = 0.2
 _BY_PHASE = Unknown("the loop was measured phase by phase")
@@ -54,21 +55,17 @@ class PhasedExperiment:
         settings: SimplifySettings,
         phases: Sequence[PhaseOfLoop],
         enter: Callable[[int], None],
+        may_take: float | None = None,
     ) -> None:
+        """may_take: seconds that all of it may take in place of the budget, if phases are rare."""
         self.phases = list(phases)
         self._enter = enter
-        least = LEAST_BUDGET / len(self.phases)
-        parts = [max(phase.share, least) for phase in self.phases]
+        parts = budgets(self.phases, settings.budget, may_take)
+        self.settings = replace(settings, budget=sum(parts))
         self.experiments = [
-            Experiment(
-                control,
-                replace(settings, budget=settings.budget * part / sum(parts)),
-                time_share=phase.share,
-            )
+            Experiment(control, replace(settings, budget=part), time_share=phase.share)
             for phase, part in zip(self.phases, parts, strict=True)
         ]
-
-        self.settings = settings
 
     @property
     def record(self) -> Record:
@@ -90,6 +87,24 @@ class PhasedExperiment:
         """Say what to know of an exception that ended a script in an arm with a replaced stage."""
         said = (experiment.explain(error) for experiment in self.experiments)
         return next((each for each in said if each is not None), None)
+
+
+def budgets(
+    phases: Sequence[PhaseOfLoop], budget: float, may_take: float | None = None
+) -> list[float]:
+    """Return the seconds for each phase.
+
+    A gain counts with its phase's share s of the time, and of t seconds for the phase st are its
+    own: the error of the sum, Σ s²/(st), is least where t grows with √s.
+    may_take: seconds for all phases, if some need more than the budget has for them.
+    """
+    roots = [math.sqrt(phase.share) for phase in phases]
+    parts = [budget * root / sum(roots) for root in roots]
+    if may_take is None:
+        return parts
+    wanted = [min(OWN_S / phase.share, LONGEST_PHASE_S) for phase in phases]
+    parts = [max(part, least) for part, least in zip(parts, wanted, strict=True)]
+    return [part * min(1.0, max(may_take, budget) / sum(parts)) for part in parts]
 
 
 def combined(phases: Sequence[PhaseOfLoop], verdicts: Sequence[Verdict], worth: float) -> Verdict:
