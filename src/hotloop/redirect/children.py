@@ -1,11 +1,16 @@
-"""Python processes that are started anew, and have nothing but what they are sent.
+"""Python processes that the script starts: they join the run, and leave nothing behind.
 
-Each is sent what it needs to prepare itself, before it is sent the work. One thing more in it joins
-the run when it is unpickled.
+One that is started anew has nothing but what it is sent: what it needs to prepare itself, before it
+is sent the work. One thing more in it joins the run when it is unpickled.
 """
 
 import functools
-from collections.abc import Callable
+import multiprocessing.util
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.process import current_process
 from typing import Any
 
 from hotloop.redirect.replacing import Function, Replacements
@@ -36,3 +41,30 @@ def _with_invitation(invitation: Invitation, old: Function) -> Function:
         return {"hotloop_redirect": invitation, **old(*arguments, **named)}
 
     return call
+
+
+@contextmanager
+def own_folder_of_sockets(folder: str) -> Iterator[None]:
+    """Let multiprocessing put its sockets in a folder that is removed with this one.
+
+    Each process makes one of its own otherwise, and removes it where it ends by itself: those that
+    are ended with an interrupt, such as the workers of a loader, leave theirs. A child knows this
+    one from its parent.
+    """
+    settings: dict[str, Any] = current_process()._config  # type: ignore[attr-defined]
+    before = settings.get("tempdir")
+    mine = settings["tempdir"] = tempfile.mkdtemp(prefix="mp-", dir=folder)
+    try:
+        yield
+    finally:
+        settings["tempdir"] = before
+        _remove_sockets(mine)
+
+
+def _remove_sockets(folder: str) -> None:
+    """Remove this process's sockets now: at its end they would be missed."""
+    registry: dict[Any, Any] = multiprocessing.util._finalizer_registry  # type: ignore[attr-defined]
+    for each in list(registry.values()):
+        is_removal = getattr(each, "_callback", None) is os.unlink and each.still_active()
+        if is_removal and str(each._args[0]).startswith(f"{folder}/"):
+            each()

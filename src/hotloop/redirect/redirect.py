@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hotloop.errors import SettingError
 from hotloop.redirect import audit
-from hotloop.redirect.children import Invitation, invite_spawned
+from hotloop.redirect.children import Invitation, invite_spawned, own_folder_of_sockets
 from hotloop.redirect.databases import redirect_databases
 from hotloop.redirect.functions import Functions
 from hotloop.redirect.libraries import redirect_libraries
@@ -115,6 +115,7 @@ def _begin(overlay: Overlay, notices: list[str]) -> ExitStack:
         redirect_libraries(overlay, libraries)
         redirect_databases(overlay, notices, libraries)
         turn_off(overlay.folder, libraries)
+        undo.enter_context(own_folder_of_sockets(overlay.folder))
         invite_spawned(Invitation(_join, overlay.settings()), libraries)
         undo.callback(libraries.undo)
         libraries.start()
