@@ -140,6 +140,16 @@ def test_generation_and_several_updates() -> None:
     assert (generation.description, update.description) == ("act", ", ".join(UPDATE))
 
 
+def test_a_rollout_that_takes_less_time_than_one_minibatch_is_a_phase_of_its_own() -> None:
+    """A recurrent policy steps once in a rollout, and through whole sequences in its update."""
+    update = (*["forward"] * 20, "backward", "clip", "optimiser step")
+    calls = timed((*STEP * 32, *update * 16) * 8, durations_us={"forward": 300, "backward": 9_000})
+    rollout, learning = inner(calls)
+    assert rollout.description == ", ".join(STEP)
+    assert learning.period.calls["forward"] == 20
+    assert rollout.share_of_time + learning.share_of_time == pytest.approx(1, abs=0.02)
+
+
 def test_updates_that_stop_early_are_a_phase_if_most_iterations_have_it() -> None:
     _, update = inner(timed(ppo(12, minibatches=(5, 16), update=UPDATE)))
     assert update.description == ", ".join(UPDATE)

@@ -10,7 +10,7 @@ from hotloop.loop.figures import Unknown
 from hotloop.loop.stage_types import StageView
 from hotloop.loop.state import unsupported_parts
 from hotloop.loop.values import torch_if_loaded
-from hotloop.recognise.calls import SIDE_WORK, TOO_MANY_OF_A_SOURCE
+from hotloop.recognise.calls import COUNTED_SOURCES, SIDE_WORK, TOO_MANY_OF_A_SOURCE
 from hotloop.recognise.period import Call, Iteration, Matcher, find_iteration
 from hotloop.recognise.phases import InnerPhase, inner_phases
 from hotloop.recognise.places import OPTIMISER_STEP, TRANSFORMED, UPDATES, WAIT
@@ -193,6 +193,9 @@ class FoundIterations:
         if not isinstance(found, Iteration) or found.duration_s < LONG_ITERATION_S:
             return []
         phases = inner_phases(self._calls, found)
+        held = {name for phase in phases for name in phase.period.calls}
+        if not set(COUNTED_SOURCES) & set(found.calls) <= held:
+            return []  # what is counted would be in none of them
         short = all(phase.period.duration_s <= SHORT * found.duration_s for phase in phases)
         covered = sum(phase.share_of_time for phase in phases)
         return phases if short and covered >= COVERED else []

@@ -100,10 +100,17 @@ def _others(found: Cut) -> Iterator[Stretch]:
 
 
 def _beyond(found: Cut, begin: int, end: int) -> bool:
-    """Whether many calls hold the time of another iteration beyond the longest iteration."""
-    if end - begin <= max(FEWEST_CALLS, np.median(found.iterations.sum(axis=1))):
+    """Whether many calls hold the time of another iteration beyond the longest iteration.
+
+    Or so many calls of stages that no iteration has: a rollout of a small policy takes less time
+    than an update.
+    """
+    many = max(FEWEST_CALLS, np.median(found.iterations.sum(axis=1)))
+    if end - begin <= many:
         return False
     counts = found.course.before[end] - found.course.before[begin]
+    if counts[found.iterations.max(axis=0) == 0].sum() > many:
+        return True
     beyond = np.maximum(counts - found.iterations.max(axis=0), 0) @ found.course.weight_ns
     return bool(beyond > np.median(found.held_ns))
 
