@@ -115,6 +115,35 @@ class Batch:
         self.__dict__.update(parts)
 
 
+class Rows:
+    """What a module is given by a library: it says less of its shape than its parts do."""
+
+    shape = ()
+
+    def __init__(self, **parts: torch.Tensor) -> None:
+        self.parts = parts
+
+    def items(self) -> object:
+        return self.parts.items()
+
+
+def test_a_batch_of_a_library_has_the_shapes_of_its_parts(recognition) -> None:
+    class Policy(nn.Module):
+        def forward(self, rows: Rows) -> torch.Tensor:
+            return 2 * rows.parts["obs"]
+
+    policy = Policy()
+
+    def act(rows: int) -> torch.Tensor:
+        with torch.no_grad():
+            return policy(Rows(obs=torch.ones(rows, 4)))
+
+    recorded(recognition, lambda: act(8))
+    under(recognition, Arm("free", {"act": FREE}))
+    assert act(8).shape == (8, 4)
+    assert act(5).shape == (5, 4)  # no such batch was recorded: it runs
+
+
 def test_gradients_that_a_function_returns_are_replayed_with_the_passes(recognition) -> None:
     module, x = nn.Linear(2, 1), torch.ones(4, 2, requires_grad=True)
 

@@ -89,11 +89,13 @@ def kind_of_call(owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> t
 
 
 def _shape(value: Any) -> Any:
+    # A batch of a library may have a shape of its own, which is not that of all that it holds.
+    items = getattr(value, "items", None)
+    if callable(items):
+        return tuple(_shape(each) for _, each in items())
     shape = getattr(value, "shape", None)
     if shape is not None:
         return tuple(shape)
-    if isinstance(value, dict):
-        return tuple(map(_shape, value.values()))
     if isinstance(value, tuple | list):
         return tuple(map(_shape, value))
     return value if isinstance(value, bool | int | str) else type(value)
