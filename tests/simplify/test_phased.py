@@ -183,5 +183,6 @@ def test_a_rare_phase_gets_the_time_that_it_needs_where_no_budget_was_given() ->
     assert given == pytest.approx([45.0, 15.0])  # as the roots of their shares
     free = budgets([often, rare], 60.0, may_take=270.0)
     assert free == pytest.approx([45.0, OWN_S / 0.09])
-    assert budgets([often, PhaseOfLoop("", 0.01, 1)], 60.0, 270.0)[1] == LONGEST_PHASE_S
+    assert budgets([often, PhaseOfLoop("", 0.06, 1)], 60.0, 270.0)[1] == LONGEST_PHASE_S
+    assert budgets([often, PhaseOfLoop("", 0.01, 1)], 60.0, 270.0) == pytest.approx([54.0, 6.0])
     assert sum(budgets([rare] * 5, 60.0, may_take=100.0)) == pytest.approx(100.0)

@@ -23,8 +23,9 @@ from hotloop.simplify.verdict import Verdict
 from hotloop.simplify.verdict_rows import Group, Rest, StageVerdict, decide
 
 # Without a budget, each phase gets the time in which so many seconds of its own pass: the loop runs
-# through the other ones meanwhile. A phase that is so rare gets no more than the second.
-OWN_S, LONGEST_PHASE_S = 6.0, 75.0
+# through the other ones meanwhile. A phase that is rare gets no more than the second; one with less
+# of the time than the last gets no more at all, for nothing in it matters.
+OWN_S, LONGEST_PHASE_S, WORTH_IT = 6.0, 75.0, 0.05
 # A phase with less of the time may be refused, and the others still have a verdict.
 SMALL = 0.2
 _BY_PHASE = Unknown("the loop was measured phase by phase")
@@ -102,7 +103,10 @@ def budgets(
     parts = [budget * root / sum(roots) for root in roots]
     if may_take is None:
         return parts
-    wanted = [min(OWN_S / phase.share, LONGEST_PHASE_S) for phase in phases]
+    wanted = [
+        min(OWN_S / phase.share, LONGEST_PHASE_S) if phase.share >= WORTH_IT else 0.0
+        for phase in phases
+    ]
     parts = [max(part, least) for part, least in zip(parts, wanted, strict=True)]
     return [part * min(1.0, max(may_take, budget) / sum(parts)) for part in parts]
 
