@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from hotloop.optimize.search import Search, TrialError
+from hotloop.optimize.search import START_ALONE, Search, TrialError
 from optimize.planted import BATCH, COPY, LOOPS, PINNED, WORKERS, Planted
 
 
@@ -66,6 +66,23 @@ def test_what_needs_too_much_memory_is_noted_and_the_search_goes_on():
     assert all("memory" in str(trial.problem) for trial in refused)
     assert all(math.isnan(trial.ratio) for trial in refused)
     assert speed_of(bench, search.best) == bench.best()
+
+
+@pytest.mark.parametrize("open_s", [2.0, 5.0, 9.0])
+def test_nothing_is_made_ready_that_could_not_race_any_more(open_s):
+    levers, speed = LOOPS["one place among many"]
+    bench = Planted(levers, speed, open_s=open_s)
+    Search(bench.space, bench, 40, bench.clock).run()
+    # The last part has a least number of rounds, and its choice is made ready and checked anew.
+    assert bench.now_s <= 40 + 2 * open_s + 2 * bench.final_rounds * bench.turn_s
+
+
+def test_where_the_start_alone_uses_the_budget_that_is_said():
+    levers, speed = LOOPS["one place among many"]
+    bench = Planted(levers, speed, open_s=30)
+    search = Search(bench.space, bench, 40, bench.clock)
+    search.run()
+    assert (search.over, search.trials) == (START_ALONE, [])
 
 
 class Breaks(Planted):

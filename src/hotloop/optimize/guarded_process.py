@@ -1,5 +1,7 @@
 """A process that tries something: its memory is watched, and its failures are those of a trial."""
 
+import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,12 +15,16 @@ from hotloop.repeat.sides import Side
 class GuardedProcess:
     """A side's process, which rests while it is asked nothing.
 
-    ended: whether it can do nothing more.
+    ended: whether it can do nothing more. longest_s: what it has taken at most for anything so far.
+    limit_s: so long it may take for anything that it is
+    asked, or it is ended; None: as long as it takes.
     """
 
-    def __init__(self, side: Side, seed: int) -> None:
+    def __init__(self, side: Side, seed: int, limit_s: float | None = None) -> None:
         """seed: of Python's hashes."""
         self.ended = False
+        self.longest_s = 0.0
+        self.limit_s = limit_s
         self._process = SideProcess(side, seed)
         self._guard = MemoryGuard(self._process.process.pid)
 
@@ -40,10 +46,6 @@ class GuardedProcess:
 
         return self._guarded(act)
 
-    def kill(self) -> None:
-        """End it at once; what is asked meanwhile fails."""
-        self._process.kill()
-
     def close(self) -> None:
         """End it."""
         self._guard.close()
@@ -51,7 +53,17 @@ class GuardedProcess:
         self._process.close()
 
     def _guarded(self, act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        begin, late = time.monotonic(), threading.Event()
+
+        def end_it() -> None:
+            late.set()
+            self._process.kill()
+
+        timer = None if self.limit_s is None else threading.Timer(self.limit_s, end_it)
         try:
+            if timer is not None:
+                timer.daemon = True
+                timer.start()
             return act()
         except EndedEarly as early:
             self.ended = True
@@ -59,7 +71,14 @@ class GuardedProcess:
             raise TrialError(f"it ended before it was measured{why}") from None
         except SideError as error:
             self.ended = True
+            if late.is_set():
+                why = f"it was not done after {self.limit_s:.1f} s, so it was ended"
+                raise TrialError(why) from None
             raise TrialError(self._guard.why if self._guard.ended else str(error)) from None
         except BaseException:
             self.ended = True  # it may be in the middle of something
             raise
+        finally:
+            self.longest_s = max(self.longest_s, time.monotonic() - begin)
+            if timer is not None:
+                timer.cancel()

@@ -19,21 +19,26 @@ from hotloop.repeat.sides import Side
 TURN_S = 0.25
 WARM_UP_S = 1.5  # at most, where an iteration is not longer
 CHECK_S = 2.0  # for so long results are compared, and for one iteration at least
+# Another choice than the start may take so many times what the start has taken at most for anything
+# that it was asked, and so long besides; then it hangs, or is no choice for anybody.
+PATIENCE, GRACE_S = 3.0, 5.0
 
 
 class Trial:
     """A process that runs the target with some options.
 
     check: after how many iterations its result is read; None: after as many as fit in `CHECK_S`,
-    0: it is not read. unit: what it counts. checked: after how many it was read; prints: what it
-    was.
+    0: it is not read. limit_s: so long it may take for anything, see `GuardedProcess`. unit: what
+    it counts. checked: after how many iterations its result was read; prints: what it was.
     Raises: TrialError.
     """
 
-    def __init__(self, side: Side, seed: int, *, check: int | None = 0) -> None:
+    def __init__(
+        self, side: Side, seed: int, *, check: int | None = 0, limit_s: float | None = None
+    ) -> None:
         self.unit = "iterations"
         self.prints: list[Print] = []
-        self._process = GuardedProcess(side, seed)
+        self._process = GuardedProcess(side, seed, limit_s)
         self.ask, self.close = self._process.ask, self._process.close
         try:
             self.unit = self._process.begin()["unit"]
@@ -53,6 +58,11 @@ class Trial:
     def alive(self) -> bool:
         """Whether its process can still do something."""
         return self._process.alive
+
+    @property
+    def longest_s(self) -> float:
+        """What it has taken at most for anything so far."""
+        return self._process.longest_s
 
     def turn(self) -> float:
         """Units a second over a turn. Raises: TrialError."""
@@ -192,7 +202,9 @@ class ProcessBench:
             self._hosts[key] = host
         if key not in self._hosts:
             side = self.side_of(self.space.choice(made))
-            self._hosts[key] = Host(lambda: Trial(side, self._seed), at_start)
+            self._hosts[key] = Host(
+                lambda: Trial(side, self._seed, limit_s=self._limit_s()), at_start
+            )
         host = self._hosts[key]
         host.users += 1
         entrant = Entrant(host, live, lambda: self._left(key))
@@ -210,6 +222,10 @@ class ProcessBench:
         made = {n: o for n, o in options.items() if self._where[n] != LIVE and n in acting}
         return made, {n: o for n, o in options.items() if self._where[n] == LIVE}
 
+    def _limit_s(self) -> float:
+        """How long another choice than the start may take for anything."""
+        return PATIENCE * self._scout.running().longest_s + GRACE_S
+
     def _left(self, key: str) -> None:
         """End a process that nobody uses any more."""
         host = self._hosts[key]
@@ -219,7 +235,9 @@ class ProcessBench:
 
     def _checked(self, choice: Choice) -> Trial:
         """A process of a choice that is known to keep what the loop computes."""
-        trial = Trial(self.side_of(choice), self._seed, check=self._checked_after)
+        trial = Trial(
+            self.side_of(choice), self._seed, check=self._checked_after, limit_s=self._limit_s()
+        )
         try:
             self._check(trial, self.space.keeps_result(choice))
         except BaseException:

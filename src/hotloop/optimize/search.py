@@ -10,7 +10,7 @@ the budget measures it against the start anew, and only that counts.
 import contextlib
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -122,6 +122,7 @@ class Search:
         self._response = Response(self.space)
         self._proposals = Proposals(self.space, self.order, self.seed, self._response, self.whole)
         self._noise = TurnNoise(self.bench.usual_noise)
+        self._openings_s: list[float] = []  # what making a choice ready has taken
 
     def run(self, observe: Callable[[str], None] = lambda _what: None) -> None:
         """Search until the budget is used or everything was tried.
@@ -131,7 +132,7 @@ class Search:
         """
         begin = self.clock()
         observe("as it is")
-        with _opened(self.bench, self.space.start) as start:
+        with contextlib.closing(self._open(self.space.start)) as start:
             warm = Race([start.turn])
             for _ in range(self.bench.warm_rounds):
                 self._round(warm)
@@ -155,13 +156,14 @@ class Search:
         """Race what is proposed with the fastest so far, until the time is over."""
         leader: tuple[Trial, Entrant] = Trial(self.space.start), start
         try:
-            while self.clock() < until:
+            while self._has_time(until):
                 racing: list[tuple[Trial, Entrant]] = []
                 try:
-                    self._gather(racing, until, observe)
-                    if not racing:
+                    if self._gather(racing, until, observe) and not racing:
                         self.over = self.over or "every choice was tried"
                         return
+                    if not racing:
+                        break
                     before = leader
                     winner = self._race(leader, racing, until)
                     if winner is not None:
@@ -181,19 +183,20 @@ class Search:
 
     def _gather(
         self, racing: list[tuple[Trial, Entrant]], until: float, observe: Callable[[str], None]
-    ) -> None:
-        """Open what is proposed, as many as there are places for."""
-        while len(racing) < self.bench.places and self.clock() < until:
+    ) -> bool:
+        """Open what is proposed, as many as there are places for; returns whether that was all."""
+        while len(racing) < self.bench.places and self._has_time(until):
             choice = self._proposals.next()
             if choice is None:
-                return
+                return True
             trial = Trial(choice)
             self.trials.append(trial)
             observe(written(self.space.changes(choice), ", "))
             try:
-                racing.append((trial, self.bench.open(choice)))
+                racing.append((trial, self._open(choice)))
             except TrialError as error:
                 self._failed(trial, error)
+        return False
 
     def _race(
         self, leader: tuple[Trial, Entrant], racing: list[tuple[Trial, Entrant]], until: float
@@ -247,7 +250,7 @@ class Search:
         ):
             trial = waiting.popleft()
             try:
-                entrant = self.bench.open(trial.choice, checked=True)
+                entrant = self._open(trial.choice, checked=True)
             except TrialError as error:
                 self._failed(trial, error)
                 continue
@@ -296,7 +299,7 @@ class Search:
         for k, log in faster.items():
             trial, entrant = racing[k]
             try:
-                checked = self.bench.open(trial.choice, checked=True)
+                checked = self._open(trial.choice, checked=True)
             except TrialError as error:
                 self._failed(trial, error)
                 continue
@@ -377,15 +380,18 @@ class Search:
 
         return turn
 
+    def _open(self, choice: Choice, *, checked: bool = False) -> Entrant:
+        """Make a choice ready, and note how long that takes. Raises: TrialError."""
+        begin = self.clock()
+        try:
+            return self.bench.open(choice, checked=checked)
+        finally:
+            self._openings_s.append(self.clock() - begin)
+
+    def _has_time(self, until: float) -> bool:
+        """Whether another choice would be ready by then."""
+        return self.clock() + sum(self._openings_s) / max(len(self._openings_s), 1) < until
+
     def _failed(self, trial: Trial, error: TrialError) -> None:
         trial.problem = str(error)
         self._proposals.tell(trial.choice, None)
-
-
-@contextlib.contextmanager
-def _opened(bench: Bench, choice: Choice) -> Iterator[Entrant]:
-    entrant = bench.open(choice)
-    try:
-        yield entrant
-    finally:
-        entrant.close()

@@ -2,7 +2,6 @@
 
 import json
 import statistics
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -123,14 +122,10 @@ class TrainingProcess:
         Returns the seconds to the target; None if it was not reached in `limit_s` seconds.
         Raises: TrialError if it fails, needs too much memory, or hangs.
         """
-        hangs = threading.Timer(_BESIDE * limit_s + _GRACE_S, self._process.kill)
-        hangs.daemon = True
-        order = {"settings": dict(side.settings), "seed": seed, "limit_s": limit_s}
-        hangs.start()
-        try:
-            found = self._process.ask(order)
-        finally:
-            hangs.cancel()
+        self._process.limit_s = _BESIDE * limit_s + _GRACE_S
+        found = self._process.ask(
+            {"settings": dict(side.settings), "seed": seed, "limit_s": limit_s}
+        )
         if found["problem"] is not None:
             raise TrialError(found["problem"])
         seconds: float | None = found["seconds"]
