@@ -403,6 +403,7 @@ def test_it_goes_on_without_a_shard(make, caplog):
     assert learner.figures()["transitions_lost"] >= 200
 
 
+@pytest.mark.slow
 def test_it_waits_for_transitions_where_all_were_lost(make):
     learner = make(**SHARDS | {"replay_shards": 1})
     while learner.counts.optimizer_steps < 10:
@@ -448,6 +449,7 @@ def test_a_resumed_training_may_have_another_number_of_shards(tmp_path):
     assert result.standing.figures["replay_size"] == result.standing.env_steps
 
 
+@pytest.mark.slow
 def test_the_loop_with_shards_can_be_measured(make):
     loop = make(**SHARDS).loop()
     assert not unsupported_parts(loop.state)

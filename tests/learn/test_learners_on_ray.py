@@ -125,6 +125,7 @@ def test_no_restart_left_is_said():
         learner.close()
 
 
+@pytest.mark.slow
 def test_a_training_is_evaluated_and_ends():
     settings = IMPALASettings(
         env_id=env_id("Bandit"), total_steps=400, evaluate_every=200, target_return=1e9, **SMALL
@@ -134,6 +135,7 @@ def test_a_training_is_evaluated_and_ends():
     assert len(result.mean_return) >= 1
 
 
+@pytest.mark.slow
 def test_its_stages_are_measured_where_they_run():
     loop = IMPALA(IMPALASettings(env_id=env_id("Bandit"), **SMALL)).loop()
     try:

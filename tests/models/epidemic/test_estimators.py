@@ -76,7 +76,7 @@ def near(found: list, exact: np.ndarray, runs: int = 1) -> None:
     assert (np.abs(samples.mean(0) - exact) < 4 * error + 1e-4).all()
 
 
-@pytest.mark.parametrize("estimator", [Flips(count=4), Score()])
+@pytest.mark.parametrize("estimator", [pytest.param(Flips(4), marks=pytest.mark.slow), Score()])
 def test_controls_of_every_step_have_a_gradient_without_bias(estimator: Estimator) -> None:
     runs, problem = (1, CONTROLLED) if estimator.name == "flips" else (5, some_contact(CONTROLLED))
     found = [
