@@ -140,9 +140,7 @@ def _parts(lines: Lines) -> list[str]:
                 ]
             )
     return [
-        "Times as fast as at the start, as the last part of each search has measured it. "
-        "The rows of the loaders are of `hotloop optimize benchmarks/optimize_loader.py "
-        "--budget 60`, run by hand; an earlier search found 4.2 and 2.2 for them.",
+        "Times as fast as at the start, as the last part of each search has measured it.",
         table(["target", "wanted", "gain", "best", "tried", "reached"], rows),
     ]
 
