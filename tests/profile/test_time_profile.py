@@ -43,7 +43,7 @@ def test_a_hot_function_is_named_with_its_stage_and_share(
         # Within a tenth of what the planted code has counted, and what so many turns and samples
         # allow: on a busy machine the turns differ, and there are few samples.
         assert hot.own == pytest.approx(truth, abs=0.1 * truth + 3 * error)
-    assert hot.own > 0.2
+    assert hot.own > 0.1
     assert found.overhead.slowdown.value > 0
     assert found.flame.count > 0
 
