@@ -37,7 +37,7 @@ from hotloop.recognise.recognition import Recognition
 from hotloop.recognise.settings import RecogniseSettings
 from hotloop.redirect.redirect import Redirect
 from hotloop.repeat.afterwards import removed_if_killed
-from hotloop.results.mentions import mentions
+from hotloop.results.mentions import Mentions, mentions
 from hotloop.results.targets import resolve, search_path
 
 Announce = Callable[[Sequence[str]], None]
@@ -266,16 +266,12 @@ class _Running:
     ) -> None:
         facts = self.outcome.facts
         used = mentions(script.path, search_path())
+        _expect_nothing_to_act_twice(script, used, as_it_stands)
         limits = start_limits(used.stages or used.iterations)
         with ExitStack() as stack:
             # A script that has stages of its own knows best what its parts are.
             marks: Marks | None = None
             recognition: Recognition | None = None
-            if used.iterations and as_it_stands.settings.iteration is not None:
-                raise SettingError(
-                    f"{script.name}: --iteration is for scripts that mark no iterations; this one "
-                    "uses hotloop.iterations"
-                )
             if not used.stages:
                 recognition = stack.enter_context(
                     Recognition(self._control, as_it_stands.settings.stage)
@@ -285,11 +281,6 @@ class _Running:
                 redirect = stack.enter_context(_thrown_away(as_it_stands.as_rank))
                 facts["redirected"], recognition.folder = redirect.notices, redirect.folder
                 as_it_stands.announce(facts["redirected"])
-            elif as_it_stands.is_asked_for:
-                raise SettingError(
-                    f"{script.name}: --iteration and --stage are for scripts without stages of "
-                    "their own; this one uses hotloop.stage"
-                )
 
             def measured(loop: Loop) -> Measurement[Any]:
                 if recognition is not None and session.is_marked:
@@ -351,6 +342,22 @@ class _Running:
 
     def _since_begin(self, now_ns: int) -> float:
         return (now_ns - self._begin_ns) * 1e-9
+
+
+def _expect_nothing_to_act_twice(
+    script: ScriptPlace, used: Mentions, as_it_stands: AsItStands
+) -> None:
+    """Raises: SettingError for a choice of stages or iterations that the script makes itself."""
+    if used.stages and as_it_stands.is_asked_for:
+        raise SettingError(
+            f"{script.name}: --iteration and --stage are for scripts without stages of their own; "
+            "this one uses hotloop.stage"
+        )
+    if used.iterations and as_it_stands.settings.iteration is not None:
+        raise SettingError(
+            f"{script.name}: --iteration is for scripts that mark no iterations; this one uses "
+            "hotloop.iterations"
+        )
 
 
 @contextmanager
