@@ -66,7 +66,7 @@ def test_workers_find_their_function_in_a_script(told: Callable) -> None:
     assert "env steps/s" in done.out
 
 
-@pytest.mark.parametrize("word", ["exit_at_once:600", "exit_at_once_in_a_thread:600"])
+@pytest.mark.parametrize("word", ["exit_at_once:2000", "exit_at_once_in_a_thread:2000"])
 def test_a_script_that_ends_its_process_at_once_is_reported_all_the_same(
     told: Callable, word: str
 ) -> None:
@@ -81,7 +81,7 @@ def test_a_script_that_ends_its_process_at_once_is_reported_all_the_same(
         ("exit_3", "as_told.py exited with 3 before an iteration of it was measured"),
         ("exit_3:5", "as_told.py exited with 3 before an iteration of it was measured"),
         ("exit_at_once_5:5", "as_told.py exited with 5 before an iteration of it was measured"),
-        ("exit_3:600", "as_told.py exited with 3 after "),
+        ("exit_3:2000", "as_told.py exited with 3 after "),
     ],
 )
 def test_an_early_exit_with_an_error_is_said_in_one_sentence(
@@ -95,7 +95,7 @@ def test_an_early_exit_with_an_error_is_said_in_one_sentence(
 
 
 def test_what_is_no_usual_error_is_shown_as_one(told: Callable) -> None:
-    done = told("raise_unusual:600", seconds=ENDLESSLY)
+    done = told("raise_unusual:2000", seconds=ENDLESSLY)
     assert done.code == 1
     assert done.messages == ["hotloop: the loop raised Unusual: planted"]
     assert "env steps/s" in done.out

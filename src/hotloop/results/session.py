@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -281,16 +282,10 @@ class _Running:
                 redirect = stack.enter_context(_thrown_away(as_it_stands.as_rank))
                 facts["redirected"], recognition.folder = redirect.notices, redirect.folder
                 as_it_stands.announce(facts["redirected"])
-
-            def measured(loop: Loop) -> Measurement[Any]:
-                if recognition is not None and session.is_marked:
-                    recognition.drop_unused()
-                return self._measured(loop)
-
             session = Session(
                 script,
                 self._control,
-                measured,
+                partial(self._measured_script, recognition),
                 marks=marks,
                 decorators=None if recognition is None else recognition.main_stages(),
                 observer=self._observed,
@@ -306,6 +301,12 @@ class _Running:
             facts["stopped"] = session.stopped
         elif session.cut_short:
             facts["script_ended"] = True
+
+    def _measured_script(self, recognition: Recognition | None, loop: Loop) -> Measurement[Any]:
+        session = current_session()
+        if recognition is not None and session is not None and session.is_marked:
+            recognition.drop_unused()
+        return self._measured(loop)
 
     def _marks(
         self, found: FoundIterations, recognition: Recognition, as_rank: AsRank | None

@@ -181,10 +181,13 @@ def _called_at(stack: Stack, called: types.CodeType, lines: set[tuple[str, int]]
 
 
 def _seconds_of_a_call(watched: Watched, calls: Calls, share: Interval) -> float:
-    """What a call takes on average, as far as the times of iterations say."""
+    """What a call takes on average, as far as the times of usual iterations say.
+
+    Usual ones: those in which another program had the processor say nothing of the calls.
+    """
     if watched.times is None or not watched.times.duration_ns:
         return 0.0
-    iteration_s = float(np.mean(watched.times.duration_ns)) * 1e-9
+    iteration_s = float(np.median(watched.times.duration_ns)) * 1e-9
     return share.value * iteration_s / watched.per_iteration(len(calls.hits), Phase.LINES)
 
 
