@@ -43,12 +43,21 @@ class Operations:
         if torch_if_loaded() is None or not self.listeners:
             yield
             return
+        _warm_up()
         mode = _mode(self.listeners, time.perf_counter() + PATIENCE * seconds)
         mode.__enter__()
         try:
             yield
         finally:
             mode.__exit__(None, None, None)
+
+
+def _warm_up() -> None:
+    """Let torch import what its first watched operation needs: that can take a second."""
+    import torch
+
+    with _mode([], 0.0):
+        torch.zeros(1).add(1)
 
 
 def _mode(listeners: list[Listener], deadline: float) -> Any:
