@@ -1,6 +1,7 @@
 """A search for the fastest settings, for Python and for the command."""
 
 import dataclasses
+import math
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -169,6 +170,7 @@ class _Trying:
         self._left_out: dict[str, str] = {}
         self._gains: Gains = {}
         self._experiment = ""
+        self._shares: dict[str, float] = {}  # of the time, where no gain is known
         self._bench: LiveBench | ProcessBench | None = None
         self._unit, self._judged_by, self._over = "", RATE, ""
 
@@ -326,6 +328,7 @@ class _Trying:
     def _promise(self, lever: Lever) -> float:
         """The share of the time that it can save at most; what nobody knows comes before little."""
         known = [self._gains[stage].value for stage in lever.stages if stage in self._gains]
+        known = known or [self._shares[each] for each in lever.stages if each in self._shares]
         return max(known) if known else self._settings.worth
 
     def _what_holds_back(self, target: Loop | str) -> tuple[Gains, str]:
@@ -356,6 +359,8 @@ class _Trying:
             return {}, f"{NOT_KNOWN}{str(error).splitlines()[0]}"
         verdict = result.verdict
         if verdict.refused is not None:
+            # What takes most of the time is still what to try first.
+            self._shares = {row.name: row.share for row in verdict.rows if math.isfinite(row.share)}
             return {}, f"{NOT_KNOWN}{verdict.refused}"
         rows = {row.name: row.gain for row in verdict.rows if isinstance(row.gain, Interval)}
         return rows, f"an experiment of {verdict.seconds:.0f} s before the search"

@@ -7,6 +7,7 @@ from hotloop.loop.host import whole_cores
 from hotloop.loop.lever import Lever, Option, Options
 from hotloop.optimize.libraries.calls import Arguments, Call, Made, WatchedCalls
 
+_STAGES = ("data",)
 _PREFETCH = 2  # of a loader with workers, where nothing is said
 
 
@@ -21,6 +22,7 @@ def _levers(name: str, made: Made) -> Sequence[Lever]:
             about="processes that load batches beside the training",
             risk="a copy of the dataset in each, where it is not shared; draws of its own",
             area="communication",
+            stages=_STAGES,
         ),
         *_of_workers(name, made),
         Lever(
@@ -29,6 +31,7 @@ def _levers(name: str, made: Made) -> Sequence[Lever]:
             made["pin_memory"],
             about="batches in memory that a card copies from while it computes",
             area="communication",
+            stages=_STAGES,
             missing="" if has_card else "a card, to which pinned memory is copied",
         ),
     ]
@@ -49,6 +52,7 @@ def _of_workers(name: str, made: Made) -> Sequence[Lever]:
             about="batches that each worker prepares ahead",
             risk="memory for so many batches",
             area="communication",
+            stages=_STAGES,
         ),
         Lever(
             f"{name} persistent_workers",
@@ -57,6 +61,7 @@ def _of_workers(name: str, made: Made) -> Sequence[Lever]:
             applies=has_workers,
             about="workers that stay from one pass to the next",
             area="communication",
+            stages=_STAGES,
         ),
     ]
 

@@ -13,6 +13,8 @@ THREADS, FUSED, COMPILED = "torch_threads", "fused_optimiser", "compiled_modules
 AUTOCAST, PRODUCTS = "autocast", "matmul_precision"
 NO = "no"
 # By rounding: threads and fused kernels add in another order, and updates carry that on.
+# Where its modules compute: as recognised, and in a learner of hotloop's own.
+_COMPUTING = ("act", "forward + backward", "update")
 ROUNDING = 1e-3
 _FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 _COMPILERS = ("CXX", "g++", "c++", "clang++")
@@ -64,6 +66,7 @@ def _threads(torch: Any) -> list[Lever]:
             now,
             apply=torch.set_num_threads,
             keeps_result=ROUNDING,
+            stages=_COMPUTING,
             about="threads of torch in this process",
             risk="with worker processes beside it, more threads than cores",
             missing="" if len({*counts, now}) > 1 else "more than one core",
@@ -89,6 +92,7 @@ def _fused(optimisers: Sequence[Any]) -> list[Lever]:
             now=False,
             apply=apply,
             keeps_result=ROUNDING,
+            stages=("optimiser step",),
             about="one kernel for all parameters of an optimiser",
         )
     ]
@@ -122,6 +126,7 @@ def _compiled(torch: Any, modules: Sequence[Any]) -> list[Lever]:
             NO,
             apply=apply,
             keeps_result=ROUNDING,
+            stages=_COMPUTING,
             about="torch.compile of the outermost modules, by its modes",
             risk="compiles again whenever shapes change",
             missing=_missing_for_compiling(),
@@ -160,6 +165,7 @@ def _number_formats(torch: Any, modules: Sequence[Any]) -> list[Lever]:
             dtype if torch.is_autocast_enabled(device) else NO,
             apply=autocast,
             keeps_result=False,
+            stages=_COMPUTING,
             about="modules compute in half the bytes where torch.autocast holds that to be safe",
             area="memory",
             risk="it may learn worse; float16 may overflow without a scaled loss",
@@ -170,6 +176,7 @@ def _number_formats(torch: Any, modules: Sequence[Any]) -> list[Lever]:
             torch.get_float32_matmul_precision(),
             apply=torch.set_float32_matmul_precision,
             keeps_result=False,
+            stages=_COMPUTING,
             about="the number format within products of matrices in float32",
             risk="it may learn worse",
         ),
