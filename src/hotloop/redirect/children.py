@@ -7,6 +7,7 @@ is sent the work. One thing more in it joins the run when it is unpickled.
 import functools
 import multiprocessing.util
 import os
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,22 +44,30 @@ def _with_invitation(invitation: Invitation, old: Function) -> Function:
     return call
 
 
+# The longest path of a folder in which multiprocessing's sockets have a name that Linux takes: 107
+# bytes, with "/mp-" and "/listener-" and eight characters behind each.
+_LONGEST = 107 - len("/mp-") - len("/listener-") - 2 * 8
+
+
 @contextmanager
 def own_folder_of_sockets(folder: str) -> Iterator[None]:
     """Let multiprocessing put its sockets in a folder that is removed with this one.
 
     Each process makes one of its own otherwise, and removes it where it ends by itself: those that
     are ended with an interrupt, such as the workers of a loader, leave theirs. A child knows this
-    one from its parent.
+    one from its parent. Where the path would be too long for a socket, the folder stands among the
+    temporary ones: a worker that cannot send its batch would be waited for without end.
     """
     settings: dict[str, Any] = current_process()._config  # type: ignore[attr-defined]
     before = settings.get("tempdir")
-    mine = settings["tempdir"] = tempfile.mkdtemp(prefix="mp-", dir=folder)
+    fits = len(os.fsencode(folder)) <= _LONGEST
+    mine = settings["tempdir"] = tempfile.mkdtemp(prefix="mp-", dir=folder if fits else None)
     try:
         yield
     finally:
         settings["tempdir"] = before
         _remove_sockets(mine)
+        shutil.rmtree(mine, ignore_errors=True)
 
 
 def _remove_sockets(folder: str) -> None:
