@@ -51,11 +51,11 @@ from hotloop.results.simplify import measure_simplify
 from hotloop.results.targets import target_name
 from hotloop.simplify.settings import SimplifySettings
 
-EXPERIMENT_SHARE = 0.25  # of the budget, for finding what holds the loop back
+EXPERIMENT_SHARE = 0.15  # of the budget, for finding what holds the loop back
 LEAST_EXPERIMENT_S, MOST_EXPERIMENT_S = 10.0, 30.0
 ADVICE_SHARE, WARM_UP_S = 0.15, 2.0
 FIRST_TRAINING_SHARE = 0.25  # of the budget, for a training with the settings at the start
-SEARCH_SHARE = 0.6  # of the budget, at least, is for trying
+SEARCH_SHARE = 0.7  # of the budget, at least, is for trying
 MOST_OF_THE_TIME = 0.5  # a stage that would gain so much is what to speed up: every option counts
 CHANGES_LEARNING = "it changes learning, which needs --allow-learning-changes"
 MADE_WITH = "the loop is made with it: optimize the target that makes it"
