@@ -78,7 +78,7 @@ def test_the_children_that_matter_become_stages_and_the_best_is_looked_into(
 
 def test_a_stage_that_does_not_exist_is_named_with_those_that_do(model_loop: Loop) -> None:
     with pytest.raises(StageError, match=r"no such stage.*prepare"):
-        look(model_loop, "nothing", budget=60.0)  # a busy machine takes longer to begin
+        look(model_loop, "a stage that nobody makes", budget=20.0)
 
 
 def test_native_code_cannot_be_looked_into() -> None:
