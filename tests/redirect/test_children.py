@@ -3,7 +3,8 @@
 import multiprocessing
 import os
 import tempfile
-from multiprocessing.connection import Listener
+from multiprocessing.connection import Listener, arbitrary_address
+from multiprocessing.resource_sharer import DupFd
 from multiprocessing.util import get_temp_dir
 from pathlib import Path
 
@@ -54,3 +55,43 @@ def test_a_process_has_its_own_folder_again_afterwards(tmp_path: Path) -> None:
     with own_folder_of_sockets(str(tmp_path)):
         pass
     assert get_temp_dir() == before
+
+
+def test_a_path_that_is_too_long_for_a_socket_is_not_used(tmp_path: Path) -> None:
+    """A worker that cannot make its socket sends no batch, and is waited for without end."""
+    folder = tmp_path / ("long" * 25)
+    folder.mkdir()
+    with own_folder_of_sockets(str(folder)):
+        address = arbitrary_address("AF_UNIX")
+        with Listener(address):
+            assert Path(address).exists()
+    assert not Path(address).parent.exists()
+
+
+def arrived() -> bool:
+    """Whether a file of this process arrives where another one of its own asks for it."""
+    reading, writing = os.pipe()
+    with open(reading, "rb"), open(writing, "wb"):
+        copy = DupFd(writing).detach()
+    os.close(copy)
+    return True
+
+
+def test_what_shares_files_with_children_begins_anew_afterwards(tmp_path: Path) -> None:
+    with own_folder_of_sockets(str(tmp_path)):
+        assert arrived()
+    assert arrived()
+
+
+def test_the_server_that_forks_begins_anew_afterwards(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("forkserver")
+
+    def worked() -> bool:
+        child = context.Process(target=os.getpid)
+        child.start()
+        child.join(60)
+        return child.exitcode == 0
+
+    with own_folder_of_sockets(str(tmp_path)):
+        assert worked()
+    assert worked()

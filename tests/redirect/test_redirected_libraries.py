@@ -1,7 +1,6 @@
 """Libraries that open files in compiled code, and services to which a script reports."""
 
 import importlib
-import multiprocessing.connection
 import os
 import subprocess
 import sys
@@ -13,7 +12,6 @@ import pytest
 
 from hotloop.errors import RedirectError
 from hotloop.redirect import Redirect
-from hotloop.redirect.children import own_folder_of_sockets
 from hotloop.redirect.libraries import CALLS
 from support.user_trees import plant, thrown_away
 
@@ -236,14 +234,3 @@ def test_a_library_that_the_script_does_not_import_is_not_imported(tmp_path: Pat
     assert "hotloop.redirect.redirect" in loaded
     assert not loaded & {call.module.split(".")[0] for call in CALLS}
     assert not loaded & {"sqlite3", "multiprocessing.spawn", "wandb", "mlflow", "huggingface_hub"}
-
-
-def test_a_path_that_is_too_long_for_a_socket_is_not_used(tmp_path: Path) -> None:
-    """A worker that cannot make its socket sends no batch, and is waited for without end."""
-    folder = tmp_path / ("long" * 25)
-    folder.mkdir()
-    with own_folder_of_sockets(str(folder)):
-        address = multiprocessing.connection.arbitrary_address("AF_UNIX")
-        with multiprocessing.connection.Listener(address):
-            assert Path(address).exists()
-    assert not Path(address).parent.exists()

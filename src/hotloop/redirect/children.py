@@ -8,6 +8,7 @@ import functools
 import multiprocessing.util
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -66,8 +67,23 @@ def own_folder_of_sockets(folder: str) -> Iterator[None]:
         yield
     finally:
         settings["tempdir"] = before
+        _end_helpers(mine)
         _remove_sockets(mine)
         shutil.rmtree(mine, ignore_errors=True)
+
+
+def _end_helpers(folder: str) -> None:
+    """End what multiprocessing has begun in this process for its children, where it listens there.
+
+    Who needs it next has it begun anew: it would look for a socket that is gone. What was never
+    imported has begun nothing.
+    """
+    sharing: Any = sys.modules.get("multiprocessing.resource_sharer")
+    if sharing and str(sharing._resource_sharer._address).startswith(f"{folder}/"):
+        sharing.stop()
+    forking: Any = sys.modules.get("multiprocessing.forkserver")
+    if forking and str(forking._forkserver._forkserver_address).startswith(f"{folder}/"):
+        forking._forkserver._stop()
 
 
 def _remove_sockets(folder: str) -> None:
