@@ -1,26 +1,16 @@
 """What a script reads in `.grad` is there while forward and backward passes are replaced."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import nn
 
-from hotloop.loop.arm import FREE, OFF, REAL, RECORD, Arm
-from hotloop.loop.control import SharedControl
+from hotloop.loop.arm import FREE, RECORD, Arm
 from hotloop.recognise.recognition import Recognition
 
 REPLACED = Arm("free", {"forward + backward": FREE})
-
-
-@pytest.fixture
-def recognition() -> Iterator[Recognition]:
-    control = SharedControl()
-    control.set(Arm("real", rest=REAL))
-    with Recognition(control) as made:
-        yield made
-    control.set(Arm("off", rest=OFF))
 
 
 def replaced(recognition: Recognition, step: Callable[[], torch.Tensor | None]) -> torch.Tensor:

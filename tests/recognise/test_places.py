@@ -20,15 +20,6 @@ from hotloop.recognise.places import torch_transfers
 from hotloop.recognise.recognition import Recognition
 
 
-@pytest.fixture
-def recognition() -> Iterator[Recognition]:
-    control = SharedControl()
-    control.set(Arm("real", rest=REAL))
-    with Recognition(control) as made:
-        yield made
-    control.set(Arm("off", rest=OFF))
-
-
 def under(recognition: Recognition, arm: Arm) -> None:
     recognition.control.set(arm)
 

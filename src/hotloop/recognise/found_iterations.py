@@ -69,9 +69,8 @@ class FoundIterations:
         self._usual_calls = 0.0  # in an iteration
         self._begun_calls = 0  # in the iteration that has begun
         self._begun_of: Counter[str] = Counter()  # of each source
-        self._steady: dict[
-            str, int
-        ] = {}  # calls of sources that all iterations have equally many of
+        # Calls of sources that all iterations have equally many of.
+        self._steady: dict[str, int] = {}
         self._had_too_many_of: set[str] = set()  # the iteration before the one that has begun
         self._phase: Iteration | None = None
         self.away = False  # outside of the phase that was entered
