@@ -71,6 +71,24 @@ MARKED = """
             nn.functional.cross_entropy(model(x), y).backward()
             optimiser.step()
 """
+MARKED_LATE = """
+    import torch
+
+    import hotloop
+
+    model = torch.nn.Linear(8, 1)
+    optimiser = torch.optim.SGD(model.parameters(), 1e-3)
+
+    def step():
+        optimiser.zero_grad()
+        model(torch.rand(4, 8)).sum().backward()
+        optimiser.step()
+
+    for _ in range(20_000):  # for longer than it takes to find that
+        step()
+    for _ in hotloop.iterations(range(100)):
+        step()
+"""
 ASKING = """
     import sys, time
     import gymnasium as gym
@@ -188,6 +206,11 @@ def test_the_parts_of_a_script_that_marks_its_iterations_are_found(tmp_path: Pat
     assert found.run.facts["redirected"]  # the run is a throw-away copy
     with pytest.raises(SettingError, match=r"mark no iterations; .*hotloop\.iterations"):
         run_simplify(script, iteration="data")
+
+
+def test_marks_that_come_after_another_loop_was_taken_for_it_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(LoopError, match="had been taken as the mark of an iteration before"):
+        run_benchmark(written(tmp_path, MARKED_LATE), seconds=500)
 
 
 def test_an_env_that_waits_is_found_and_its_steps_are_counted(tmp_path: Path) -> None:

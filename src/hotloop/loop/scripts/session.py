@@ -37,6 +37,7 @@ T = TypeVar("T")
 
 # How long, and how often, stages are watched before one is taken as the mark of an iteration.
 WATCH_NS = 1_000_000_000
+_MARKED = "hotloop.iterations"
 # So many iterations of a script that marks them show what its parts work on, or one that is long.
 SEEN, LONG_NS = 3, 5_000_000_000
 
@@ -122,15 +123,15 @@ class Session:
         self.control.watcher = None
         self.is_marked = True
         if self.conductor is None:
-            self.mark, self._counts = "hotloop.iterations", (unit, batches)
+            self.mark, self._counts = _MARKED, (unit, batches)
             self._seen_since_ns = self.control.clock.now_ns()
             if self.marks is None:
                 self._begin(unit, batches)
-        elif self._anchor is not None:
+        elif self.mark != _MARKED:
+            taken = self.mark if self._anchor is None else f"the stage {self._anchor!r}"
             raise LoopError(
-                f"{self.script.name}: the stage {self._anchor!r} had been taken as the mark of "
-                "an iteration before hotloop.iterations was reached; call it before the loop's "
-                "stages are used"
+                f"{self.script.name}: {taken} had been taken as the mark of an iteration before "
+                "hotloop.iterations was reached; call it before the loop's stages are used"
             )
 
     def boundary(self, units: float) -> None:
