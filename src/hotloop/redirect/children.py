@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.process import current_process
 from typing import Any
 
@@ -45,6 +45,7 @@ def _with_invitation(invitation: Invitation, old: Function) -> Function:
     return call
 
 
+_END_S = 5.0  # for a helper of multiprocessing to end
 # The longest path of a folder in which multiprocessing's sockets have a name that Linux takes: 107
 # bytes, with "/mp-" and "/listener-" and eight characters behind each.
 _LONGEST = 107 - len("/mp-") - len("/listener-") - 2 * 8
@@ -80,7 +81,8 @@ def _end_helpers(folder: str) -> None:
     """
     sharing: Any = sys.modules.get("multiprocessing.resource_sharer")
     if sharing and str(sharing._resource_sharer._address).startswith(f"{folder}/"):
-        sharing.stop()
+        with suppress(OSError):  # the script may have removed what it listens at
+            sharing.stop(timeout=_END_S)
     forking: Any = sys.modules.get("multiprocessing.forkserver")
     if forking and str(forking._forkserver._forkserver_address).startswith(f"{folder}/"):
         forking._forkserver._stop()
