@@ -4,6 +4,8 @@ import multiprocessing
 import os
 import signal
 
+from hypothesis import settings
+
 # A shell that starts the tests in the background lets them ignore Ctrl-C, which some are about.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Nothing is written to the user's cache: populations are drawn anew, in milliseconds.
@@ -13,3 +15,7 @@ os.environ["HOTLOOP_CACHE"] = ""
 os.environ.setdefault("MKL_CBWR", "COMPATIBLE")
 # Chosen for good: importing TorchRL would make every process of all tests a spawned one.
 multiprocessing.get_start_method()
+# Examples of a property are the same each time, and drawn by chance where all is asked for.
+settings.register_profile("the same", derandomize=True)
+settings.register_profile("by chance", print_blob=True)
+settings.load_profile("by chance" if os.environ.get("HOTLOOP_TEST_ALL") else "the same")
