@@ -22,7 +22,8 @@ import optuna
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from hotloop.optimize.search import Search, TrialError
+from hotloop.optimize.bench import TrialError
+from hotloop.optimize.search import Search
 from optimize.planted import LOOPS, Planted
 from tables import table, write_page
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from hotloop.loop.lever import Lever, Option
-from hotloop.optimize.search import Entrant, TrialError
+from hotloop.optimize.bench import Entrant, TrialError
 from hotloop.optimize.space import Choice, Space
 
 Speed = Callable[[Mapping[str, Option]], float]

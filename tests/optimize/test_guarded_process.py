@@ -6,8 +6,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from hotloop.optimize.bench import TrialError
 from hotloop.optimize.guarded_process import GuardedProcess
-from hotloop.optimize.search import TrialError
 from hotloop.repeat.sides import LOOP, Place, Side
 from support.wait import wait_until
 

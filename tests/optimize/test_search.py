@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from hotloop.optimize.search import START_ALONE, Search, TrialError
+from hotloop.optimize.bench import TrialError
+from hotloop.optimize.search import START_ALONE, Search
 from optimize.planted import BATCH, COPY, LOOPS, PINNED, WORKERS, Planted
 
 

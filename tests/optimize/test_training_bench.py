@@ -6,7 +6,8 @@ import pytest
 
 from hotloop.loop.lever import Lever
 from hotloop.optimize import training_bench
-from hotloop.optimize.search import Search, TrialError
+from hotloop.optimize.bench import TrialError
+from hotloop.optimize.search import Search
 from hotloop.optimize.space import Space
 from hotloop.optimize.training_bench import TrainingBench, TrainingProcess
 from hotloop.repeat.sides import LOOP, Side

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hotloop.errors import SideError
+from hotloop.optimize.bench import TrialError
 from hotloop.optimize.memory_guard import MemoryGuard
-from hotloop.optimize.search import TrialError
 from hotloop.repeat.side_process import EndedEarly, SideProcess
 from hotloop.repeat.sides import Side
 

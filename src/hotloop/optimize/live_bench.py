@@ -8,9 +8,9 @@ from hotloop.loop.control import SharedControl
 from hotloop.loop.lever import same_option
 from hotloop.loop.loop import Loop
 from hotloop.loop.state import Snapshot
+from hotloop.optimize.bench import TrialError
 from hotloop.optimize.memory_guard import limited_memory
 from hotloop.optimize.same_result import CHECK_ITERATIONS, Print, difference, prints_of, unlike
-from hotloop.optimize.search import TrialError
 from hotloop.optimize.space import Choice, Space
 
 TURN_S = 0.05

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from hotloop.loop.lever import Lever, Option, Options, always, same_option
+from hotloop.optimize.bench import TrialError
 from hotloop.optimize.guarded_process import GuardedProcess
 from hotloop.optimize.libraries import LIVE, SETTING
 from hotloop.optimize.same_result import CHECK_ITERATIONS, Print, difference, unlike
-from hotloop.optimize.search import TrialError
 from hotloop.optimize.space import Choice, Space, keyed
 from hotloop.repeat.estimate import own_ns
 from hotloop.repeat.sides import Side

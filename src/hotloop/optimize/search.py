@@ -12,13 +12,12 @@ import math
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
-from hotloop.errors import HotloopError
 from hotloop.loop.figures import Interval
 from hotloop.loop.race import Race, Turn, ratio_of
+from hotloop.optimize.bench import Bench, Entrant, TrialError
 from hotloop.optimize.proposals import Proposals
 from hotloop.optimize.response import Response
 from hotloop.optimize.space import Choice, Space, written
@@ -27,58 +26,15 @@ from hotloop.optimize.turn_noise import TurnNoise
 # Shares of the budget: until then choices are tried, until then the best of them race once more,
 # and the rest measures the winner against the start.
 TRIED, RACED = 0.55, 0.7
-MOST_ROUNDS = 2  # of a race with choices that are new
+# A race with choices that are new has so many rounds, and more where making them ready took long:
+# such a share of that time.
+NEW_ROUNDS, RACING_SHARE = 2, 0.25
 DROPPED = 2.5  # standard errors below the fastest: it runs no more
 TAKEN = 1.0  # standard errors above the fastest so far: it takes its place
 CLOSE = 0.45  # below the best, as a logarithm: it does not race again
 BUDGET_USED = "the budget was used"
 START_ALONE = "the budget was used by the start alone; a longer --budget leaves time to try others"
 ALIKE = 0.005  # once differences are known so exactly, more rounds do not matter
-
-
-class TrialError(HotloopError):
-    """A choice that cannot be tried; the message says why."""
-
-
-class Entrant(Protocol):
-    """A choice that can run."""
-
-    def turn(self) -> float:
-        """Run for a moment. Returns units a second. Raises: TrialError."""
-        ...
-
-    def close(self) -> None:
-        """End it."""
-        ...
-
-
-class Bench(Protocol):
-    """Where choices run.
-
-    places: how many may be open at once, beside the fastest so far. same_work: whether all turns do
-    the same work, as trainings to a target do, so that their times are what is summed; else turns
-    last equally long, and work is. usual_noise: how much two turns of one choice usually differ, as
-    the standard deviation of the logarithm of a rate. warm_rounds: turns of the start
-    alone, which show how much its turns differ; final_rounds: of the winner against it, at least.
-    """
-
-    places: int
-    same_work: bool
-    usual_noise: float
-    warm_rounds: int
-    final_rounds: int
-
-    def open(self, choice: Choice, *, checked: bool = False) -> Entrant:
-        """Make a choice ready to run.
-
-        checked: whether it must be known that it keeps what the loop computes.
-        Raises: TrialError.
-        """
-        ...
-
-    def next_round(self) -> None:
-        """A round begins; what all its turns share, such as a seed, may change."""
-        ...
 
 
 @dataclass
@@ -123,6 +79,7 @@ class Search:
         self._proposals = Proposals(self.space, self.order, self.seed, self._response, self.whole)
         self._noise = TurnNoise(self.bench.usual_noise)
         self._openings_s: list[float] = []  # what making a choice ready has taken
+        self._leader: tuple[Trial, Entrant] | None = None  # the fastest choice, if not the start
 
     def run(self, observe: Callable[[str], None] = lambda _what: None) -> None:
         """Search until the budget is used or everything was tried.
@@ -132,7 +89,11 @@ class Search:
         """
         begin = self.clock()
         observe("as it is")
-        with contextlib.closing(self._open(self.space.start)) as start:
+        with (
+            contextlib.closing(self._open(self.space.start)) as start,
+            contextlib.ExitStack() as stack,
+        ):
+            stack.callback(self._lead, None)
             warm = Race([start.turn])
             for _ in range(self.bench.warm_rounds):
                 self._round(warm)
@@ -142,8 +103,8 @@ class Search:
                 self._search(start, begin + RACED * self.budget_s, observe)
             while True:
                 observe("the best once more")
-                with contextlib.ExitStack() as stack:
-                    best = self._race_again(begin + RACED * self.budget_s, stack)
+                with contextlib.ExitStack() as opened:
+                    best = self._race_again(begin + RACED * self.budget_s, opened)
                     if best is None:
                         self.best, self.gain = self.space.start, Interval(1.0, 1.0, 1.0)
                         return
@@ -154,32 +115,33 @@ class Search:
 
     def _search(self, start: Entrant, until: float, observe: Callable[[str], None]) -> None:
         """Race what is proposed with the fastest so far, until the time is over."""
-        leader: tuple[Trial, Entrant] = Trial(self.space.start), start
-        try:
-            while self._has_time(until):
-                racing: list[tuple[Trial, Entrant]] = []
-                try:
-                    if self._gather(racing, until, observe) and not racing:
-                        self.over = self.over or "every choice was tried"
-                        return
-                    if not racing:
-                        break
-                    before = leader
-                    winner = self._race(leader, racing, until)
-                    if winner is not None:
-                        leader = racing.pop(winner)
-                    elif leader[0].problem is not None and leader[1] is not start:
-                        leader = Trial(self.space.start), start
-                        self.best, self._best_log = self.space.start, 0.0
-                    if before is not leader and before[1] is not start:
-                        before[1].close()
-                finally:
-                    for _, entrant in racing:
-                        entrant.close()
-            self.over = BUDGET_USED if self.trials else START_ALONE
-        finally:
-            if leader[1] is not start:
-                leader[1].close()
+        while self._has_time(until):
+            racing: list[tuple[Trial, Entrant]] = []
+            try:
+                begin = self.clock()
+                if self._gather(racing, until, observe) and not racing:
+                    self.over = self.over or "every choice was tried"
+                    return
+                if not racing:
+                    break
+                leader = self._leader or (Trial(self.space.start), start)
+                race_s = RACING_SHARE * (self.clock() - begin)
+                winner = self._race(leader, racing, race_s, until)
+                if winner is not None:
+                    self._lead(racing.pop(winner))
+                elif self._leader is not None and self._leader[0].problem is not None:
+                    self._lead(None)
+                    self.best, self._best_log = self.space.start, 0.0
+            finally:
+                for _, entrant in racing:
+                    entrant.close()
+        self.over = BUDGET_USED if self.trials else START_ALONE
+
+    def _lead(self, leader: tuple[Trial, Entrant] | None) -> None:
+        """Let another choice be the fastest so far, which stays open; None: it is the start."""
+        before, self._leader = self._leader, leader
+        if before is not None:
+            before[1].close()
 
     def _gather(
         self, racing: list[tuple[Trial, Entrant]], until: float, observe: Callable[[str], None]
@@ -199,13 +161,23 @@ class Search:
         return False
 
     def _race(
-        self, leader: tuple[Trial, Entrant], racing: list[tuple[Trial, Entrant]], until: float
+        self,
+        leader: tuple[Trial, Entrant],
+        racing: list[tuple[Trial, Entrant]],
+        race_s: float,
+        until: float,
     ) -> int | None:
         """Let them race against the fastest so far; returns which of them takes its place."""
+        enough = self.clock() + race_s
         race = Race(
             [self._guarded(*each) for each in (leader, *racing)], self.seed + len(self.trials)
         )
-        self._eliminate(race, lambda rounds: rounds >= MOST_ROUNDS or self.clock() > until)
+        self._eliminate(
+            race,
+            lambda rounds: (
+                (rounds >= NEW_ROUNDS and self.clock() >= enough) or self.clock() > until
+            ),
+        )
         self._note(race, [leader[0], *(trial for trial, _ in racing)])
         return self._take(self._settle(race, racing), racing)
 

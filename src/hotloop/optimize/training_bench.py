@@ -5,8 +5,8 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from hotloop.optimize.bench import TrialError
 from hotloop.optimize.guarded_process import GuardedProcess
-from hotloop.optimize.search import TrialError
 from hotloop.optimize.space import Choice, Space
 from hotloop.repeat.sides import TRAINING, Side
 

@@ -20,6 +20,7 @@ from hotloop.loop.loop import Loop
 from hotloop.loop.run import Run
 from hotloop.loop.target import settings_of
 from hotloop.optimize.advice import Advice
+from hotloop.optimize.bench import Bench
 from hotloop.optimize.detect import DEFAULT_S, Detection
 from hotloop.optimize.libraries import Libraries
 from hotloop.optimize.live_bench import LiveBench
@@ -33,7 +34,7 @@ from hotloop.optimize.outcome import (
     facts_of,
 )
 from hotloop.optimize.process_bench import ProcessBench
-from hotloop.optimize.search import Bench, Search
+from hotloop.optimize.search import Search
 from hotloop.optimize.settings import OptimizeSettings
 from hotloop.optimize.space import Space, written
 from hotloop.optimize.training_bench import TrainingBench
