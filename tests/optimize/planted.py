@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hotloop.loop.lever import Lever, Option
@@ -11,6 +11,8 @@ from hotloop.optimize.space import Choice, Space
 
 Speed = Callable[[Mapping[str, Option]], float]
 
+PAUSE = 3
+
 
 @dataclass
 class Planted:
@@ -18,7 +20,9 @@ class Planted:
 
     speed: of the options; None where they need too much memory. noise: standard deviation of the
     logarithm of a turn's rate. drift: how much all of them change together from round to round.
-    turn_s, open_s: what a turn and making a choice ready take.
+    turn_s, open_s: what a turn and making a choice ready take. pauses: the first of
+    so many turns of a changed loop has an iteration that takes `PAUSE` turns besides; None: none.
+    begun: what was said to be opened next.
     """
 
     levers: list[Lever]
@@ -36,11 +40,16 @@ class Planted:
     now_s: float = 0.0
     opened: int = 0
     level: float = 1.0
+    pauses: int | None = None
+    begun: list[Choice] = field(default_factory=list)
     drawn: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
         self.space = Space(self.levers)
         self.drawn = random.Random(self.seed)
+
+    def begin(self, choices: Sequence[Choice]) -> None:
+        self.begun += choices
 
     def open(self, choice: Choice, *, checked: bool = False) -> Entrant:
         self.now_s += self.open_s
@@ -48,7 +57,8 @@ class Planted:
         if not math.isfinite(speed):
             raise TrialError("it needs more memory than there is")
         self.opened += 1
-        return _Runs(self, speed)
+        changed = bool(self.space.changes(choice))
+        return _Runs(self, speed, self.pauses if changed else None)
 
     def next_round(self) -> None:
         self.level = math.exp(self.drawn.gauss(0, self.drift))
@@ -66,13 +76,26 @@ class Planted:
 class _Runs:
     bench: Planted
     speed: float
+    pauses: int | None = None
     is_open: bool = True
+    turns: int = 0
+
+    @property
+    def granularity(self) -> float:
+        return 0.0 if self.pauses is None else PAUSE / (self.turns + PAUSE)
 
     def turn(self) -> float:
         assert self.is_open
         bench = self.bench
         bench.now_s += bench.turn_s
-        return self.speed * bench.level * math.exp(bench.drawn.gauss(0, bench.noise))
+        self.turns += 1
+        paused = self.pauses is not None and self.turns % self.pauses == 1
+        return (
+            self.speed
+            / (1 + PAUSE * paused)
+            * bench.level
+            * math.exp(bench.drawn.gauss(0, bench.noise))
+        )
 
     def close(self) -> None:
         assert self.is_open, "closed twice"

@@ -34,7 +34,7 @@ def measured(space: Space, races: int, noise: float, seed: int) -> Response:
         together = drawn.gauss(0, 1)
         racing = [space.start, *drawn.sample(choices[1:], 3)]
         logs = {
-            each: (together + speed(space.options(each)) + drawn.gauss(0, noise), 1)
+            each: (together + speed(space.options(each)) + drawn.gauss(0, noise), 1, 0.0)
             for each in racing
         }
         response.add(logs, noise)
@@ -75,8 +75,8 @@ def test_only_the_newest_rows_count(monkeypatch):
     space = Space(LEVERS)
     fast = space.choice({"size": 8})
     response = Response(space)
-    response.add({space.start: (0.0, 1), fast: (2.0, 1)}, 0.01)
+    response.add({space.start: (0.0, 1, 0.0), fast: (2.0, 1, 0.0)}, 0.01)
     for _ in range(10):
-        response.add({space.start: (0.0, 1), fast: (0.3, 1)}, 0.01)
+        response.add({space.start: (0.0, 1, 0.0), fast: (0.3, 1, 0.0)}, 0.01)
     means, _ = response.of([fast])
     assert means[0] == pytest.approx(0.3, abs=0.05)

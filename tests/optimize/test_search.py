@@ -5,7 +5,7 @@ import math
 import pytest
 
 from hotloop.optimize.bench import TrialError
-from hotloop.optimize.search import START_ALONE, Search
+from hotloop.optimize.search import NEW_ROUNDS, RACING_SHARE, START_ALONE, Search
 from optimize.planted import BATCH, COPY, LOOPS, PINNED, WORKERS, Planted
 
 
@@ -76,6 +76,40 @@ def test_nothing_is_made_ready_that_could_not_race_any_more(open_s):
     Search(bench.space, bench, 40, bench.clock).run()
     # The last part has a least number of rounds, and its choice is made ready and checked anew.
     assert bench.now_s <= 40 + 2 * open_s + 2 * bench.final_rounds * bench.turn_s
+
+
+def test_a_choice_that_takes_long_to_make_ready_races_for_a_share_of_that_time():
+    levers, speed = LOOPS["one place among many"]
+    bench = Planted(levers, speed, noise=0.05, open_s=4.0, places=2)
+    search = Search(bench.space, bench, 100, bench.clock)
+    search.run()
+    longest = max(trial.rounds for trial in search.trials)
+    # A quarter of two openings, for three that take turns.
+    assert longest >= RACING_SHARE * 2 * bench.open_s / (3 * bench.turn_s) > NEW_ROUNDS
+
+
+def test_all_that_race_next_are_named_before_the_first_of_them_is_opened():
+    levers, speed = LOOPS["one place among many"]
+    bench = Planted(levers, speed, places=3)
+    search = Search(bench.space, bench, 20, bench.clock)
+    search.run()
+    assert bench.begun == [trial.choice for trial in search.trials]
+
+
+def test_a_rare_long_iteration_in_the_first_turn_does_not_hide_what_is_faster():
+    # One turn in eight takes four times as long: three times as fast is then 2.2 times as fast.
+    bench = Planted(
+        [WORKERS],
+        lambda options: 1000.0 if options["workers"] == 1 else 3000.0,
+        noise=0.01,
+        open_s=4.0,
+        places=2,
+        same_work=True,
+        pauses=8,
+    )
+    search = Search(bench.space, bench, 100, bench.clock)
+    search.run()
+    assert search.best != bench.space.start
 
 
 def test_where_the_start_alone_uses_the_budget_that_is_said():

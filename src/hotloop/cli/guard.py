@@ -11,6 +11,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from types import FrameType
+from typing import NoReturn
 
 import psutil
 
@@ -121,12 +122,17 @@ def leave(code: int) -> int:
     The interpreter waits for such threads for ever, and nobody can ask them to stop.
     """
     if any(t is not threading.main_thread() and not t.daemon for t in threading.enumerate()):
-        atexit._run_exitfuncs()
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError):
-                stream.flush()
-        os._exit(code)
+        leave_now(code)
     return code
+
+
+def leave_now(code: int) -> NoReturn:
+    """End the process without taking its modules down, which takes a second where torch is."""
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):
+            stream.flush()
+    os._exit(code)
 
 
 def _resource_tracker_pid() -> int | None:

@@ -1,5 +1,7 @@
 """Where choices run: what a search asks of a loop of this process, of processes, of trainings."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from hotloop.errors import HotloopError
@@ -13,6 +15,14 @@ class TrialError(HotloopError):
 class Entrant(Protocol):
     """A choice that can run."""
 
+    @property
+    def granularity(self) -> float:
+        """How much its mean rate may be off, as a share, by where its turns have begun and ended.
+
+        See `Stretch`; 0 where every turn is a whole.
+        """
+        ...
+
     def turn(self) -> float:
         """Run for a moment. Returns units a second. Raises: TrialError."""
         ...
@@ -25,9 +35,9 @@ class Entrant(Protocol):
 class Bench(Protocol):
     """Where choices run.
 
-    places: how many may be open at once, beside the fastest so far. same_work: whether all turns do
-    the same work, as trainings to a target do, so that their times are what is summed; else turns
-    last equally long, and work is. usual_noise: how much two turns of one choice usually differ, as
+    places: how many may be open at once, beside the fastest so far. same_work: whether all turns of
+    a choice do equally much, so that their times are what is summed; else turns last equally long,
+    and work is. usual_noise: how much two turns of one choice usually differ, as
     the standard deviation of the logarithm of a rate. warm_rounds: turns of the start
     alone, which show how much its turns differ; final_rounds: of the winner against it, at least.
     """
@@ -37,6 +47,10 @@ class Bench(Protocol):
     usual_noise: float
     warm_rounds: int
     final_rounds: int
+
+    def begin(self, choices: Sequence[Choice]) -> None:
+        """Say what is opened next: what takes long may begin for all of them at once."""
+        ...
 
     def open(self, choice: Choice, *, checked: bool = False) -> Entrant:
         """Make a choice ready to run.
@@ -49,3 +63,29 @@ class Bench(Protocol):
     def next_round(self) -> None:
         """A round begins; what all its turns share, such as a seed, may change."""
         ...
+
+
+@dataclass
+class Stretch:
+    """What a choice has run so far, one turn after the other: iterations, their time, the longest.
+
+    Where a long iteration comes now and then, as when a loader starts its workers for a new pass,
+    a stretch may hold one more of such, or one less, than its share of the time.
+    """
+
+    iterations: int = 0
+    total_ns: float = 0.0
+    longest_ns: float = 0.0
+
+    def add(self, iterations: int, total_ns: float, longest_ns: float) -> None:
+        """Count a turn."""
+        self.iterations += iterations
+        self.total_ns += total_ns
+        self.longest_ns = max(self.longest_ns, longest_ns)
+
+    @property
+    def granularity(self) -> float:
+        """By how much the longest iteration exceeds the mean one, as a share of all the time."""
+        if not self.total_ns:
+            return 0.0
+        return max(0.0, self.longest_ns / self.total_ns - 1 / self.iterations)

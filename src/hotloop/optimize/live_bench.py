@@ -1,6 +1,7 @@
 """Choices of a loop of this process: its levers are set between two of its iterations."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from hotloop.loop.arm import OFF, Arm
 from hotloop.loop.conduct import Block, Measurement, Request, drive
@@ -8,12 +9,12 @@ from hotloop.loop.control import SharedControl
 from hotloop.loop.lever import same_option
 from hotloop.loop.loop import Loop
 from hotloop.loop.state import Snapshot
-from hotloop.optimize.bench import TrialError
+from hotloop.optimize.bench import Stretch, TrialError
 from hotloop.optimize.memory_guard import limited_memory
 from hotloop.optimize.same_result import CHECK_ITERATIONS, Print, difference, prints_of, unlike
 from hotloop.optimize.space import Choice, Space
 
-TURN_S = 0.05
+TURN_S = 0.05  # about
 
 
 @dataclass
@@ -27,7 +28,7 @@ class LiveBench:
     space: Space
     control: SharedControl
     places: int = 8
-    same_work: bool = False
+    same_work: bool = True
     usual_noise: float = 0.03
     warm_rounds: int = 3
     final_rounds: int = 6
@@ -37,6 +38,9 @@ class LiveBench:
         self._before = Snapshot(self.loop.state) if self.loop.state else None
         self._prints: list[Print] | None = None
         self.unchecked = "" if self._before else "the loop declares no state to start again from"
+
+    def begin(self, choices: Sequence[Choice]) -> None:
+        """A loop of this process is set to one choice at a time."""
 
     def open(self, choice: Choice, *, checked: bool = False) -> "LiveEntrant":
         """Set the loop, let it run, and check what it computes. Raises: TrialError."""
@@ -57,10 +61,14 @@ class LiveBench:
     def next_round(self) -> None:
         """Turns share nothing here."""
 
-    def measure(self, choice: Choice) -> float:
-        """Units a second over a turn of a choice. Raises: TrialError."""
-        block = self._run(choice, Request(Arm("steady", rest=OFF), seconds=TURN_S, drain=1))
-        return sum(block.units) / (sum(block.duration_ns) * 1e-9)
+    def measure(self, choice: Choice, iterations: int | None) -> Block:
+        """Run a turn of a choice: so many iterations, or as many as take `TURN_S`.
+
+        Raises: TrialError.
+        """
+        seconds = TURN_S if iterations is None else None
+        arm = Arm("steady", rest=OFF)
+        return self._run(choice, Request(arm, iterations=iterations, seconds=seconds, drain=1))
 
     def set_to(self, choice: Choice) -> None:
         """Set the loop to a choice, and leave it so."""
@@ -107,16 +115,31 @@ class LiveBench:
             self._apply(choice, may_be=set_to)
 
 
-@dataclass(frozen=True)
+@dataclass
 class LiveEntrant:
-    """A choice that can run."""
+    """A choice that can run.
+
+    iterations: of each turn but the first, which tells how many; of turns that end at a time, those
+    with a long iteration would be longer, and count too little.
+    """
 
     bench: LiveBench
     choice: Choice
+    iterations: int | None = None
+    stretch: Stretch = field(default_factory=Stretch)
+
+    @property
+    def granularity(self) -> float:
+        """How much its mean rate may be off by where its turns have begun and ended."""
+        return self.stretch.granularity
 
     def turn(self) -> float:
         """Units a second over a turn. Raises: TrialError."""
-        return self.bench.measure(self.choice)
+        block = self.bench.measure(self.choice, self.iterations)
+        total_ns = sum(block.duration_ns)
+        self.iterations = self.iterations or len(block.duration_ns)
+        self.stretch.add(len(block.duration_ns), total_ns, max(block.duration_ns))
+        return sum(block.units) / (total_ns * 1e-9)
 
     def close(self) -> None:
         """Nothing is held."""

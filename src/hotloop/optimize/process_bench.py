@@ -1,14 +1,15 @@
 """Choices that run in processes of their own, one at a time: what crashes one leaves the others."""
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from hotloop.loop.lever import Lever, Option, Options, always, same_option
-from hotloop.optimize.bench import TrialError
+from hotloop.optimize.bench import Stretch, TrialError
 from hotloop.optimize.guarded_process import GuardedProcess
 from hotloop.optimize.libraries import LIVE, SETTING
 from hotloop.optimize.same_result import CHECK_ITERATIONS, Print, difference, unlike
@@ -16,7 +17,7 @@ from hotloop.optimize.space import Choice, Space, keyed
 from hotloop.repeat.estimate import own_ns
 from hotloop.repeat.sides import Side
 
-TURN_S = 0.25
+TURN_S = 0.25  # about
 WARM_UP_S = 1.5  # at most, where an iteration is not longer
 CHECK_S = 2.0  # for so long results are compared, and for one iteration at least
 # Another choice than the start may take so many times what the start has taken at most for anything
@@ -28,17 +29,15 @@ class Trial:
     """A process that runs the target with some options.
 
     check: after how many iterations its result is read; None: after as many as fit in `CHECK_S`,
-    0: it is not read. limit_s: so long it may take for anything, see `GuardedProcess`. unit: what
-    it counts. checked: after how many iterations its result was read; prints: what it was.
+    0: it is not read. unit: what it counts. checked: after how many iterations its result was read;
+    prints: what it was.
     Raises: TrialError.
     """
 
-    def __init__(
-        self, side: Side, seed: int, *, check: int | None = 0, limit_s: float | None = None
-    ) -> None:
+    def __init__(self, process: GuardedProcess, *, check: int | None = 0) -> None:
         self.unit = "iterations"
         self.prints: list[Print] = []
-        self._process = GuardedProcess(side, seed, limit_s)
+        self._process = process
         self.ask, self.close = self._process.ask, self._process.close
         try:
             self.unit = self._process.begin()["unit"]
@@ -47,9 +46,16 @@ class Trial:
                 order = {"compute": check or CHECK_ITERATIONS}
                 found = self.ask(order if check else {**order, "seconds": CHECK_S})
                 self.prints, self.checked = found["prints"], found["iterations"]
-            iteration_s = self.ask({"warm_up_s": WARM_UP_S})["ns"] * 1e-9
+            begin = time.monotonic()
+            warm = self.ask({"warm_up_s": WARM_UP_S})
             # What a process did before it was stopped is out of its caches; only short ones see it.
-            self._drain = int(iteration_s < TURN_S / 10)
+            self._drain = int(warm["ns"] * 1e-9 < TURN_S / 10)
+            # Where others of its own are at work too, they are what the main thread waits for.
+            self._alone = bool(warm["one_thread"])
+            # All turns have so many iterations: of turns that end at a time, those with a long
+            # iteration would be longer, and count too little.
+            iteration_s = (time.monotonic() - begin) / max(warm["iterations"], 1)
+            self._iterations = max(1, round(TURN_S / iteration_s))
         except BaseException:
             self.close()
             raise
@@ -64,11 +70,13 @@ class Trial:
         """What it has taken at most for anything so far."""
         return self._process.longest_s
 
-    def turn(self) -> float:
-        """Units a second over a turn. Raises: TrialError."""
-        block = self.ask({"seconds": TURN_S, "drain": self._drain})
-        own = float(own_ns({name: np.array(value) for name, value in block.items()}))
-        return float(block["units"] / (own * 1e-9))
+    def turn(self, stretch: Stretch) -> float:
+        """Units a second over a turn, which is added to a stretch. Raises: TrialError."""
+        block = self.ask({"iterations": self._iterations, "drain": self._drain})
+        stretch.add(block["iterations"], block["wall_ns"], block["longest_ns"])
+        columns = {name: np.array(value) for name, value in block.items()}
+        turn_ns = float(own_ns(columns)) if self._alone else block["wall_ns"]
+        return float(block["units"] / (turn_ns * 1e-9))
 
 
 class Host:
@@ -98,7 +106,7 @@ class Host:
             self._set_to = dict(self.made)
         return self._trial
 
-    def turn(self, options: Mapping[str, Option]) -> float:
+    def turn(self, options: Mapping[str, Option], stretch: Stretch) -> float:
         """Units a second over a turn with these options. Raises: TrialError."""
         trial = self.running()
         try:
@@ -114,7 +122,7 @@ class Host:
                 if problem is not None:
                     raise TrialError(problem)
                 self._set_to = {**before, **options}
-            return trial.turn()
+            return trial.turn(stretch)
         except TrialError:
             if not trial.alive:
                 self.close()
@@ -134,10 +142,16 @@ class Entrant:
     host: Host
     options: Mapping[str, Option]
     leave: Callable[[], None]
+    stretch: Stretch = field(default_factory=Stretch)
+
+    @property
+    def granularity(self) -> float:
+        """How much its mean rate may be off by where its turns have begun and ended."""
+        return self.stretch.granularity
 
     def turn(self) -> float:
         """Units a second over a turn. Raises: TrialError."""
-        return self.host.turn(self.options)
+        return self.host.turn(self.options, self.stretch)
 
     def close(self) -> None:
         """Let the process end if nobody else uses it."""
@@ -154,7 +168,7 @@ class ProcessBench:
     """
 
     places = 2
-    same_work = False
+    same_work = True
     usual_noise = 0.03
     warm_rounds, final_rounds = 3, 6
 
@@ -165,7 +179,8 @@ class ProcessBench:
         self._where: dict[str, str] = {}  # each lever acts
         self._hosts: dict[str, Host] = {}
         self._kept: set[Choice] = set()  # choices that keep what the loop computes, as keys
-        self._scout = Host(lambda: Trial(side, seed, check=None))
+        self._begun: dict[str, GuardedProcess] = {}  # by what they are made with
+        self._scout = Host(lambda: Trial(GuardedProcess(side, seed), check=None))
         first = self._scout.running()
         self._prints, self._checked_after = first.prints, first.checked
         self.unit = first.unit
@@ -179,6 +194,14 @@ class ProcessBench:
         self._scout.holds(live)
         self._scout.users += 1  # as long as the search lasts: it also says which levers act
         self._hosts[json.dumps(made)] = self._scout
+
+    def begin(self, choices: Sequence[Choice]) -> None:
+        """Start the processes of choices side by side: starting takes one core, and longest."""
+        for choice in choices:
+            made, _ = self.parts(choice)
+            side = self.side_of(self.space.choice(made))
+            if json.dumps(made) not in self._hosts and _key(side) not in self._begun:
+                self._begun[_key(side)] = self._process(side)
 
     def open(self, choice: Choice, *, checked: bool = False) -> "Entrant":
         """Let a choice run: in a process of its own where it is made with other settings.
@@ -202,9 +225,7 @@ class ProcessBench:
             self._hosts[key] = host
         if key not in self._hosts:
             side = self.side_of(self.space.choice(made))
-            self._hosts[key] = Host(
-                lambda: Trial(side, self._seed, limit_s=self._limit_s()), at_start
-            )
+            self._hosts[key] = Host(lambda: Trial(self._process(side)), at_start)
         host = self._hosts[key]
         host.users += 1
         entrant = Entrant(host, live, lambda: self._left(key))
@@ -222,9 +243,15 @@ class ProcessBench:
         made = {n: o for n, o in options.items() if self._where[n] != LIVE and n in acting}
         return made, {n: o for n, o in options.items() if self._where[n] == LIVE}
 
-    def _limit_s(self) -> float:
-        """How long another choice than the start may take for anything."""
-        return PATIENCE * self._scout.running().longest_s + GRACE_S
+    def _process(self, side: Side) -> GuardedProcess:
+        """A process of another choice than the start, which may not take for ever.
+
+        It is one that has begun already, if there is one.
+        """
+        if _key(side) in self._begun:
+            return self._begun.pop(_key(side))
+        limit_s = PATIENCE * self._scout.running().longest_s + GRACE_S
+        return GuardedProcess(side, self._seed, limit_s)
 
     def _left(self, key: str) -> None:
         """End a process that nobody uses any more."""
@@ -235,9 +262,7 @@ class ProcessBench:
 
     def _checked(self, choice: Choice) -> Trial:
         """A process of a choice that is known to keep what the loop computes."""
-        trial = Trial(
-            self.side_of(choice), self._seed, check=self._checked_after, limit_s=self._limit_s()
-        )
+        trial = Trial(self._process(self.side_of(choice)), check=self._checked_after)
         try:
             self._check(trial, self.space.keeps_result(choice))
         except BaseException:
@@ -253,6 +278,9 @@ class ProcessBench:
         for host in self._hosts.values():
             host.close()
         self._hosts.clear()
+        for process in self._begun.values():
+            process.close()
+        self._begun.clear()
         self._scout.close()
 
     def side_of(self, choice: Choice) -> Side:
@@ -272,7 +300,7 @@ class ProcessBench:
         found = difference(self._prints, trial.prints, kept)
         if found is None and self._prints:
             return
-        again = Trial(self._side, self._seed, check=self._checked_after)
+        again = Trial(GuardedProcess(self._side, self._seed), check=self._checked_after)
         again.close()
         self.unchecked = unlike(self._prints, again.prints)
         if not self.unchecked:
@@ -304,6 +332,11 @@ class ProcessBench:
             said = self._scout.running().ask({"acting": dict(options)})
             self._acting[key] = frozenset(said["acting"])
         return self._acting[key]
+
+
+def _key(side: Side) -> str:
+    """What a process is made with."""
+    return json.dumps([dict(side.settings), dict(side.levers)], sort_keys=True)
 
 
 def _elsewhere(_option: Option) -> None:

@@ -36,24 +36,29 @@ class Response:
         self._places: list[list[int]] = []
         self._logs: list[float] = []
         self._rounds: list[int] = []
+        self._granularities: list[float] = []
         self._races: list[int] = []
         self._weights = (SCALES[1], SHARES[0])
         self._weighed = 0  # rows when the weights were chosen
         self._solved: tuple[Floats, Floats] | None = None
         self._noise = LEAST_NOISE
 
-    def add(self, found: Mapping[Choice, tuple[float, int]], noise: float) -> None:
-        """Take in a race: of each choice the mean logarithm of its rate, and of how many rounds.
+    def add(self, found: Mapping[Choice, tuple[float, int, float]], noise: float) -> None:
+        """Take in a race: of each choice the logarithm of its rate, rounds, and granularity.
 
         noise: standard deviation of the logarithm of one turn's rate, as far as it is known.
         """
         race = self._races[-1] + 1 if self._races else 0
-        for choice, (log, rounds) in found.items():
+        for choice, (log, rounds, granularity) in found.items():
             self._places.append(self._place(choice))
             self._logs.append(log)
             self._rounds.append(rounds)
+            self._granularities.append(granularity)
             self._races.append(race)
-        for rows in (self._places, self._logs, self._rounds, self._races):
+        for rows in (
+            *(self._places, self._logs, self._rounds),
+            *(self._granularities, self._races),
+        ):
             del rows[:-ROWS]
         self._noise = max(noise, LEAST_NOISE)
         self._solved = None
@@ -93,6 +98,7 @@ class Response:
         covariance = self._covariance(places, places, weights)
         covariance += SHARED**2 * (races[:, None] == races[None, :])
         covariance += np.diag(self._noise**2 / np.array(self._rounds))
+        covariance += np.diag(np.square(self._granularities))
         lower = np.asarray(np.linalg.cholesky(covariance), np.float64)
         half = np.asarray(np.linalg.solve(lower, logs), np.float64)
         likelihood = -0.5 * float(half @ half) - float(np.log(np.diag(lower)).sum())

@@ -25,7 +25,7 @@ from hotloop.optimize.turn_noise import TurnNoise
 
 # Shares of the budget: until then choices are tried, until then the best of them race once more,
 # and the rest measures the winner against the start.
-TRIED, RACED = 0.55, 0.7
+TRIED, RACED = 0.65, 0.75
 # A race with choices that are new has so many rounds, and more where making them ready took long:
 # such a share of that time.
 NEW_ROUNDS, RACING_SHARE = 2, 0.25
@@ -48,6 +48,9 @@ class Trial:
     ratio: float = math.nan
     rounds: int = 0
     problem: str | None = None
+
+
+Racer = tuple[Trial, Entrant]
 
 
 @dataclass
@@ -79,7 +82,7 @@ class Search:
         self._proposals = Proposals(self.space, self.order, self.seed, self._response, self.whole)
         self._noise = TurnNoise(self.bench.usual_noise)
         self._openings_s: list[float] = []  # what making a choice ready has taken
-        self._leader: tuple[Trial, Entrant] | None = None  # the fastest choice, if not the start
+        self._leader: Racer | None = None  # the fastest choice, if not the start
 
     def run(self, observe: Callable[[str], None] = lambda _what: None) -> None:
         """Search until the budget is used or everything was tried.
@@ -116,7 +119,7 @@ class Search:
     def _search(self, start: Entrant, until: float, observe: Callable[[str], None]) -> None:
         """Race what is proposed with the fastest so far, until the time is over."""
         while self._has_time(until):
-            racing: list[tuple[Trial, Entrant]] = []
+            racing: list[Racer] = []
             try:
                 begin = self.clock()
                 if self._gather(racing, until, observe) and not racing:
@@ -137,66 +140,68 @@ class Search:
                     entrant.close()
         self.over = BUDGET_USED if self.trials else START_ALONE
 
-    def _lead(self, leader: tuple[Trial, Entrant] | None) -> None:
+    def _lead(self, leader: Racer | None) -> None:
         """Let another choice be the fastest so far, which stays open; None: it is the start."""
         before, self._leader = self._leader, leader
         if before is not None:
             before[1].close()
 
-    def _gather(
-        self, racing: list[tuple[Trial, Entrant]], until: float, observe: Callable[[str], None]
-    ) -> bool:
+    def _gather(self, racing: list[Racer], until: float, observe: Callable[[str], None]) -> bool:
         """Open what is proposed, as many as there are places for; returns whether that was all."""
-        while len(racing) < self.bench.places and self._has_time(until):
-            choice = self._proposals.next()
-            if choice is None:
-                return True
-            trial = Trial(choice)
-            self.trials.append(trial)
-            observe(written(self.space.changes(choice), ", "))
-            try:
-                racing.append((trial, self._open(choice)))
-            except TrialError as error:
-                self._failed(trial, error)
-        return False
+        while True:
+            proposed: list[Choice] = []
+            is_all = False
+            while len(racing) + len(proposed) < self.bench.places and not is_all:
+                if not self._has_time(until, len(proposed) + 1):
+                    break
+                choice = self._proposals.next()
+                is_all = choice is None
+                proposed += [] if choice is None else [choice]
+            self.bench.begin(proposed)
+            for choice in proposed:
+                trial = Trial(choice)
+                self.trials.append(trial)
+                observe(written(self.space.changes(choice), ", "))
+                try:
+                    racing.append((trial, self._open(choice)))
+                except TrialError as error:
+                    self._failed(trial, error)
+            if is_all or not proposed:
+                return is_all
 
     def _race(
         self,
-        leader: tuple[Trial, Entrant],
-        racing: list[tuple[Trial, Entrant]],
+        leader: Racer,
+        racing: list[Racer],
         race_s: float,
         until: float,
     ) -> int | None:
         """Let them race against the fastest so far; returns which of them takes its place."""
         enough = self.clock() + race_s
-        race = Race(
-            [self._guarded(*each) for each in (leader, *racing)], self.seed + len(self.trials)
-        )
+        racers = [leader, *racing]
+        race = Race([self._guarded(*each) for each in racers], self.seed + len(self.trials))
         self._eliminate(
             race,
-            lambda rounds: (
-                (rounds >= NEW_ROUNDS and self.clock() >= enough) or self.clock() > until
-            ),
+            racers,
+            lambda rounds: self.clock() >= (enough if rounds >= NEW_ROUNDS else max(enough, until)),
         )
-        self._note(race, [leader[0], *(trial for trial, _ in racing)])
-        return self._take(self._settle(race, racing), racing)
+        self._note(race, racers)
+        return self._take(self._settle(race, racers), racing)
 
-    def _race_again(
-        self, until: float, stack: contextlib.ExitStack
-    ) -> tuple[Trial, Entrant] | None:
+    def _race_again(self, until: float, stack: contextlib.ExitStack) -> Racer | None:
         """Let the best few race until one is left, or differences do not matter any more.
 
         stack: closes them. Returns the winner, None if there is none.
         """
         waiting = deque(self._promising())
-        racing: list[tuple[Trial, Entrant]] = []
+        racing: list[Racer] = []
         while True:
             self._open_best(waiting, racing, until, stack)
             if not racing:
                 return None
             race = Race([self._guarded(*each) for each in racing], self.seed)
-            self._eliminate(race, lambda _rounds: self.clock() > until)
-            self._note(race, [trial for trial, _ in racing])
+            self._eliminate(race, racing, lambda _rounds: self.clock() > until)
+            self._note(race, racing)
             if race.running:
                 fastest = self._by_promise([racing[k][0] for k in race.running])[0][1]
                 self.best = fastest.choice
@@ -207,7 +212,7 @@ class Search:
     def _open_best(
         self,
         waiting: deque[Trial],
-        racing: list[tuple[Trial, Entrant]],
+        racing: list[Racer],
         until: float,
         stack: contextlib.ExitStack,
     ) -> None:
@@ -229,31 +234,41 @@ class Search:
             stack.callback(entrant.close)
             racing.append((trial, entrant))
 
-    def _eliminate(self, race: Race, over: Callable[[int], bool]) -> None:
+    def _eliminate(self, race: Race, racers: Sequence[Racer], over: Callable[[int], bool]) -> None:
         """Run rounds, and drop what is behind, until one is left or it is over.
 
         over: asked after each round, with how many there were.
         """
         while len(race.running) > 1:
             self._round(race)
-            error = self._noise.of_difference(race.rates)
-            if not race.running or error < ALIKE or over(len(race.rates)):
+            if not race.running or over(len(race.rates)):
                 break
             logs = {k: self._log_ratio(race.rates, k, race.running[0]) for k in race.running}
-            lead = max(logs.values())
-            for k in [k for k in race.running if logs[k] < lead - DROPPED * error]:
+            lead = max(logs, key=lambda k: logs[k])
+            errors = {k: self._error(race, racers, k, lead) for k in race.running}
+            if max(errors.values()) < ALIKE:
+                break
+            for k in [k for k in race.running if logs[k] < logs[lead] - DROPPED * errors[k]]:
                 race.drop(k)
         self._noise.add(race.rates)
 
-    def _settle(self, race: Race, racing: Sequence[tuple[Trial, Entrant]]) -> dict[int, float]:
-        """Note what the race has shown.
+    def _error(self, race: Race, racers: Sequence[Racer], one: int, other: int) -> float:
+        """The standard error of the logarithm of a ratio of two."""
+        parts = (
+            self._noise.of_difference(race.rates),
+            racers[one][1].granularity,
+            racers[other][1].granularity,
+        )
+        return math.hypot(*parts)
+
+    def _settle(self, race: Race, racers: Sequence[Racer]) -> dict[int, float]:
+        """Note what the race with the fastest so far, which is the first of them, has shown.
 
         Returns those that are faster than the fastest so far, the fastest of them first, with the
         logarithms of their ratios to the start.
         """
-        error = self._noise.of_difference(race.rates)
         faster: dict[int, float] = {}
-        for k, (trial, _) in enumerate(racing):
+        for k, (trial, _) in enumerate(racers[1:]):
             trial.rounds = int(np.isfinite(race.rates[:, k + 1]).sum())
             found = self._log_ratio(race.rates, k + 1, 0)
             # Nothing is known of what has shared no round with the fastest so far.
@@ -262,11 +277,11 @@ class Search:
             log = self._best_log + found
             trial.ratio = math.exp(log)
             self._proposals.tell(trial.choice, log)
-            if k + 1 in race.running and found > TAKEN * error:
+            if k + 1 in race.running and found > TAKEN * self._error(race, racers, k + 1, 0):
                 faster[k] = log
         return dict(sorted(faster.items(), key=lambda each: each[1], reverse=True))
 
-    def _take(self, faster: dict[int, float], racing: list[tuple[Trial, Entrant]]) -> int | None:
+    def _take(self, faster: dict[int, float], racing: list[Racer]) -> int | None:
         """Take the fastest that keeps what the loop computes: all further ones race against it."""
         for k, log in faster.items():
             trial, entrant = racing[k]
@@ -281,16 +296,16 @@ class Search:
             return k
         return None
 
-    def _note(self, race: Race, trials: Sequence[Trial]) -> None:
+    def _note(self, race: Race, racers: Sequence[Racer]) -> None:
         """Take in what a race has shown of all levers."""
         found = {}
         finite = np.isfinite(race.rates)
         reference = int(finite.sum(axis=0).argmax())
-        for k, trial in enumerate(trials):
-            both = finite[:, k] & finite[:, reference]
-            if trial.problem is None and both.any():
-                logs = np.log(race.rates[both, k]) - np.log(race.rates[both, reference])
-                found[trial.choice] = (float(logs.mean()), int(both.sum()))
+        for k, (trial, entrant) in enumerate(racers):
+            rounds = int((finite[:, k] & finite[:, reference]).sum())
+            if trial.problem is None and rounds:
+                log = self._log_ratio(race.rates, k, reference)
+                found[trial.choice] = (log, rounds, entrant.granularity)
         if len(found) > 1:
             self._response.add(found, self._noise.of_turn)
 
@@ -360,9 +375,10 @@ class Search:
         finally:
             self._openings_s.append(self.clock() - begin)
 
-    def _has_time(self, until: float) -> bool:
-        """Whether another choice would be ready by then."""
-        return self.clock() + sum(self._openings_s) / max(len(self._openings_s), 1) < until
+    def _has_time(self, until: float, choices: int = 1) -> bool:
+        """Whether so many more choices would be ready, and would have raced, by then."""
+        opening_s = sum(self._openings_s) / max(len(self._openings_s), 1)
+        return self.clock() + choices * (1 + RACING_SHARE) * opening_s < until
 
     def _failed(self, trial: Trial, error: TrialError) -> None:
         trial.problem = str(error)

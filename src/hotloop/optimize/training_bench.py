@@ -2,7 +2,7 @@
 
 import json
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hotloop.optimize.bench import TrialError
@@ -41,6 +41,9 @@ class TrainingBench:
         self._start_s: list[float] = []  # what trainings with the settings at the start have taken
         self._seed = 1000 * (seed + 1)  # apart from those that settings are judged with
         self._processes: dict[str, TrainingProcess] = {}  # by the levers that are set in them
+
+    def begin(self, choices: Sequence[Choice]) -> None:
+        """Nothing runs before a first turn."""
 
     def open(self, choice: Choice, *, checked: bool = False) -> "Training":  # noqa: ARG002
         """Make a choice ready; nothing runs before its first turn."""
@@ -86,6 +89,7 @@ class Training:
     bench: TrainingBench
     side: Side
     is_start: bool
+    granularity = 0.0
 
     def turn(self) -> float:
         """1 over the seconds to the target, of one training. Raises: TrialError."""

@@ -185,7 +185,7 @@ class _Obeying:
             block = yield Request(
                 arm, iterations=count, seconds=seconds, drain=drain, phase="steady state"
             )
-            return _numbers(block)
+            return _numbers(block) | {"longest_ns": max(block.duration_ns)}
         assert count is not None
         before, after = self._around
         total: Counter[str] = Counter()
