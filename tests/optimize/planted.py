@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hotloop.loop.lever import Lever, Option
@@ -35,7 +35,10 @@ class Planted:
     same_work: bool = False
     usual_noise: float = 0.0
     warm_rounds: int = 3
+    least_rounds: int = 1
     final_rounds: int = 6
+    judging_share: float = 0.25
+    free: Collection[str] = ()
     seed: int = 0
     now_s: float = 0.0
     opened: int = 0

@@ -96,6 +96,20 @@ def test_all_that_race_next_are_named_before_the_first_of_them_is_opened():
     assert bench.begun == [trial.choice for trial in search.trials]
 
 
+def test_what_costs_no_opening_is_tried_in_what_was_opened():
+    # Pinned memory helps only with eight workers, which alone change nothing.
+    def speed(options):
+        return 2000.0 if options["workers"] == 8 and options["pinned"] else 1000.0
+
+    bench = Planted([WORKERS, PINNED], speed, noise=0.01, open_s=2.0, places=1, free=("pinned",))
+    search = Search(bench.space, bench, 100, bench.clock)
+    search.run()
+    assert dict(search.best) == {"workers": 8, "pinned": True}
+    tried = [dict(trial.choice) for trial in search.trials]
+    alone = tried.index({"workers": 8, "pinned": False})
+    assert tried[alone + 1] == {"workers": 8, "pinned": True}
+
+
 def test_a_rare_long_iteration_in_the_first_turn_does_not_hide_what_is_faster():
     # One turn in eight takes four times as long: three times as fast is then 2.2 times as fast.
     bench = Planted(

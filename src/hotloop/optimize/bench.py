@@ -1,6 +1,6 @@
 """Where choices run: what a search asks of a loop of this process, of processes, of trainings."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -39,14 +39,24 @@ class Bench(Protocol):
     a choice do equally much, so that their times are what is summed; else turns last equally long,
     and work is. usual_noise: how much two turns of one choice usually differ, as
     the standard deviation of the logarithm of a rate. warm_rounds: turns of the start
-    alone, which show how much its turns differ; final_rounds: of the winner against it, at least.
+    alone, which show how much its turns differ; least_rounds: before any choice drops out;
+    final_rounds: of the winner against the start, at least.
+    judging_share: of the budget, for the winner against the start. free: names of levers that are
+    set in an open choice at once, where opening another one takes long.
     """
 
     places: int
     same_work: bool
     usual_noise: float
     warm_rounds: int
+    least_rounds: int
     final_rounds: int
+    judging_share: float
+
+    @property
+    def free(self) -> Collection[str]:
+        """See above."""
+        ...
 
     def begin(self, choices: Sequence[Choice]) -> None:
         """Say what is opened next: what takes long may begin for all of them at once."""

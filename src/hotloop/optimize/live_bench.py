@@ -1,6 +1,6 @@
 """Choices of a loop of this process: its levers are set between two of its iterations."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from hotloop.loop.arm import OFF, Arm
@@ -31,7 +31,10 @@ class LiveBench:
     same_work: bool = True
     usual_noise: float = 0.03
     warm_rounds: int = 3
+    least_rounds: int = 1
     final_rounds: int = 6
+    judging_share: float = 0.25
+    free: Collection[str] = ()  # all choices cost the same
 
     def __post_init__(self) -> None:
         self._set_to = self.space.start

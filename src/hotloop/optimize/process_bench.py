@@ -1,8 +1,9 @@
 """Choices that run in processes of their own, one at a time: what crashes one leaves the others."""
 
 import json
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -38,6 +39,7 @@ class Trial:
         self.unit = "iterations"
         self.prints: list[Print] = []
         self._process = process
+        self._ahead = 0  # iterations whose work may be done already
         self.ask, self.close = self._process.ask, self._process.close
         try:
             self.unit = self._process.begin()["unit"]
@@ -54,8 +56,8 @@ class Trial:
             self._alone = bool(warm["one_thread"])
             # All turns have so many iterations: of turns that end at a time, those with a long
             # iteration would be longer, and count too little.
-            iteration_s = (time.monotonic() - begin) / max(warm["iterations"], 1)
-            self._iterations = max(1, round(TURN_S / iteration_s))
+            self._iteration_s = (time.monotonic() - begin) / max(warm["iterations"], 1)
+            self._iterations = max(1, round(TURN_S / self._iteration_s))
         except BaseException:
             self.close()
             raise
@@ -70,9 +72,20 @@ class Trial:
         """What it has taken at most for anything so far."""
         return self._process.longest_s
 
+    def set(self, options: Mapping[str, Option]) -> None:
+        """Set levers. Raises: TrialError."""
+        begin = time.monotonic()
+        problem = self.ask({"set": dict(options)})["problem"]
+        if problem is not None:
+            raise TrialError(problem)
+        # What works beside the main thread has worked ahead meanwhile: not in the next turn's time.
+        ahead = math.ceil((time.monotonic() - begin) / self._iteration_s)
+        self._ahead = min(self._iterations, ahead)
+
     def turn(self, stretch: Stretch) -> float:
         """Units a second over a turn, which is added to a stretch. Raises: TrialError."""
-        block = self.ask({"iterations": self._iterations, "drain": self._drain})
+        drain, self._ahead = self._drain + self._ahead, 0
+        block = self.ask({"iterations": self._iterations, "drain": drain})
         stretch.add(block["iterations"], block["wall_ns"], block["longest_ns"])
         columns = {name: np.array(value) for name, value in block.items()}
         turn_ns = float(own_ns(columns)) if self._alone else block["wall_ns"]
@@ -118,9 +131,7 @@ class Host:
             }
             if changed:
                 self._set_to = {}  # some of them may be set where one cannot be
-                problem = trial.ask({"set": changed})["problem"]
-                if problem is not None:
-                    raise TrialError(problem)
+                trial.set(changed)
                 self._set_to = {**before, **options}
             return trial.turn(stretch)
         except TrialError:
@@ -170,7 +181,8 @@ class ProcessBench:
     places = 2
     same_work = True
     usual_noise = 0.03
-    warm_rounds, final_rounds = 3, 6
+    warm_rounds, least_rounds, final_rounds = 3, 2, 6
+    judging_share = 0.25
 
     def __init__(self, side: Side, seed: int) -> None:
         self.unchecked = ""
@@ -194,6 +206,11 @@ class ProcessBench:
         self._scout.holds(live)
         self._scout.users += 1  # as long as the search lasts: it also says which levers act
         self._hosts[json.dumps(made)] = self._scout
+
+    @property
+    def free(self) -> Collection[str]:
+        """The levers that are set while a process runs."""
+        return [name for name in self.space.levers if self._where[name] == LIVE]
 
     def begin(self, choices: Sequence[Choice]) -> None:
         """Start the processes of choices side by side: starting takes one core, and longest."""

@@ -78,6 +78,18 @@ class Proposals:
             self._seen.add(keyed(choice))
         return choice
 
+    def beside(self, choice: Choice, free: Collection[str]) -> list[Choice]:
+        """What was not tried yet of a choice with one of these levers changed, once each."""
+        options, found = self._space.options(choice), []
+        for name in free:
+            for option in self._space.levers[name].options:
+                other = self._space.choice(options | {name: option})
+                if self._is_new(other):
+                    self._seen.add(keyed(other))
+                    found.append(other)
+                    break
+        return found
+
     def tell(self, choice: Choice, log_ratio: float | None) -> None:
         """Learn how many times faster than the start it is, as a logarithm; None: it failed."""
         self._seen.add(keyed(choice))

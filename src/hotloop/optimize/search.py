@@ -23,9 +23,9 @@ from hotloop.optimize.response import Response
 from hotloop.optimize.space import Choice, Space, written
 from hotloop.optimize.turn_noise import TurnNoise
 
-# Shares of the budget: until then choices are tried, until then the best of them race once more,
-# and the rest measures the winner against the start.
-TRIED, RACED = 0.65, 0.75
+# Of the budget without its last part, in which the winner is measured against the start: so long
+# choices are tried; then the best of them race once more.
+TRIED = 0.85
 # A race with choices that are new has so many rounds, and more where making them ready took long:
 # such a share of that time.
 NEW_ROUNDS, RACING_SHARE = 2, 0.25
@@ -101,13 +101,14 @@ class Search:
             for _ in range(self.bench.warm_rounds):
                 self._round(warm)
             self._noise.start(warm.rates[:, 0])
-            self._search(start, begin + TRIED * self.budget_s, observe)
+            race_s = (1 - self.bench.judging_share) * self.budget_s
+            self._search(start, begin + TRIED * race_s, observe)
             if not self._promising():
-                self._search(start, begin + RACED * self.budget_s, observe)
+                self._search(start, begin + race_s, observe)
             while True:
                 observe("the best once more")
                 with contextlib.ExitStack() as opened:
-                    best = self._race_again(begin + RACED * self.budget_s, opened)
+                    best = self._race_again(begin + race_s, opened)
                     if best is None:
                         self.best, self.gain = self.space.start, Interval(1.0, 1.0, 1.0)
                         return
@@ -159,15 +160,24 @@ class Search:
                 proposed += [] if choice is None else [choice]
             self.bench.begin(proposed)
             for choice in proposed:
-                trial = Trial(choice)
-                self.trials.append(trial)
-                observe(written(self.space.changes(choice), ", "))
-                try:
-                    racing.append((trial, self._open(choice)))
-                except TrialError as error:
-                    self._failed(trial, error)
+                self._join(racing, choice, observe)
             if is_all or not proposed:
-                return is_all
+                break
+        # What can be set in them besides costs no opening, and may only help there.
+        for trial, _ in tuple(racing):
+            for choice in self._proposals.beside(trial.choice, self.bench.free):
+                self._join(racing, choice, observe)
+        return is_all
+
+    def _join(self, racing: list[Racer], choice: Choice, observe: Callable[[str], None]) -> None:
+        """Open a choice for a race, or note why that cannot be."""
+        trial = Trial(choice)
+        self.trials.append(trial)
+        observe(written(self.space.changes(choice), ", "))
+        try:
+            racing.append((trial, self._open(choice)))
+        except TrialError as error:
+            self._failed(trial, error)
 
     def _race(
         self,
@@ -222,7 +232,7 @@ class Search:
             or (
                 len(racing) <= self.bench.places
                 and self._expected(waiting[0]) > self._expected(racing[0][0]) - CLOSE
-                and self.clock() < until
+                and self._has_time(until)
             )
         ):
             trial = waiting.popleft()
@@ -248,6 +258,8 @@ class Search:
             errors = {k: self._error(race, racers, k, lead) for k in race.running}
             if max(errors.values()) < ALIKE:
                 break
+            if len(race.rates) < self.bench.least_rounds:
+                continue
             for k in [k for k in race.running if logs[k] < logs[lead] - DROPPED * errors[k]]:
                 race.drop(k)
         self._noise.add(race.rates)

@@ -29,7 +29,9 @@ class TrainingBench:
     places = 4
     same_work = True
     usual_noise = 0.4  # over seeds
-    warm_rounds, final_rounds = 2, 4  # a turn takes seconds to minutes
+    warm_rounds, least_rounds, final_rounds = 2, 1, 4  # a turn takes seconds to minutes
+    judging_share = 0.35  # times to a target differ by half from seed to seed
+    free = ()
     unchecked = "they change learning; what counts is how soon the target is reached"
 
     def __init__(
