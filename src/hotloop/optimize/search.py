@@ -29,6 +29,7 @@ TRIED = 0.85
 # A race with choices that are new has so many rounds, and more where making them ready took long:
 # such a share of that time.
 NEW_ROUNDS, RACING_SHARE = 2, 0.25
+AT_ONCE = 0.05  # of the longest opening; what took less was open already
 DROPPED = 2.5  # standard errors below the fastest: it runs no more
 TAKEN = 1.0  # standard errors above the fastest so far: it takes its place
 CLOSE = 0.45  # below the best, as a logarithm: it does not race again
@@ -179,13 +180,7 @@ class Search:
         except TrialError as error:
             self._failed(trial, error)
 
-    def _race(
-        self,
-        leader: Racer,
-        racing: list[Racer],
-        race_s: float,
-        until: float,
-    ) -> int | None:
+    def _race(self, leader: Racer, racing: list[Racer], race_s: float, until: float) -> int | None:
         """Let them race against the fastest so far; returns which of them takes its place."""
         enough = self.clock() + race_s
         racers = [leader, *racing]
@@ -385,7 +380,10 @@ class Search:
         try:
             return self.bench.open(choice, checked=checked)
         finally:
-            self._openings_s.append(self.clock() - begin)
+            taken_s = self.clock() - begin
+            # What is open already says nothing of how long another one would take.
+            if taken_s > AT_ONCE * max(self._openings_s, default=0.0):
+                self._openings_s.append(taken_s)
 
     def _has_time(self, until: float, choices: int = 1) -> bool:
         """Whether so many more choices would be ready, and would have raced, by then."""

@@ -17,7 +17,7 @@ def _levers(name: str, made: Made) -> Sequence[Lever]:
     return [
         Lever(
             f"{name} num_workers",
-            list(dict.fromkeys((cores, 1, 0, 2 * cores))),
+            list(dict.fromkeys((cores, 2 * cores, 1, 0))),
             made["num_workers"],
             about="processes that load batches beside the training",
             risk="a copy of the dataset in each, where it is not shared; draws of its own",
