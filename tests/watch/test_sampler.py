@@ -9,7 +9,7 @@ from hotloop.loop.figures import Interval, Unknown
 from hotloop.loop.run import Run
 from hotloop.recognise.period import Iteration
 from hotloop.recognise.place_stage import PlaceStage
-from hotloop.recognise.places import ACT, ENV_STEP, FORWARD, OPTIMISER_STEP
+from hotloop.recognise.places import ACT, ENV_RESET, ENV_STEP, FORWARD, OPTIMISER_STEP
 from hotloop.recognise.recognition import ENV_STEPS, Recognition
 from hotloop.simplify.watched import WatchRecord, summarize_watch
 from hotloop.watch.sampler import Delays, Sampler, counted_stage
@@ -227,7 +227,10 @@ def test_what_repeats_nothing_is_looked_for_less_and_less() -> None:
         ({FORWARD: 1.0, OPTIMISER_STEP: 1.0}, (OPTIMISER_STEP, 1.0)),
         # A validation calls the loader too.
         ({"data": 1.0, FORWARD: 1.0, OPTIMISER_STEP: 1.0}, (OPTIMISER_STEP, 1.0)),
+        # Where one was among the iterations that were seen, an update comes nearly each time.
+        ({"data": 1.0, FORWARD: 0.91, OPTIMISER_STEP: 0.91}, (OPTIMISER_STEP, 1.0)),
         ({FORWARD: 1.0, "env reset": 0.1}, (FORWARD, 1.0)),
+        ({ENV_RESET: 0.01}, (ENV_RESET, 0.01)),
     ],
 )
 def test_the_stage_that_counts(calls: dict[str, float], chosen: tuple[str, float]) -> None:

@@ -29,6 +29,7 @@ from hotloop.simplify.watched import WatchRecord
 # Beside delays it is a part of what those may take, if that is more.
 SAMPLED_SHARE, PART_OF_DELAYS = 0.002, 0.2
 TIMED_CALL_NS = 3_000
+NEARLY = 0.15  # a mean number of calls is whole up to so much
 # A window is so long, and has so many iterations.
 WINDOW_NS, FEWEST, MOST = 20_000_000, 2, 20
 # A block beside a delayed one, and the iterations before it that are not timed.
@@ -355,15 +356,23 @@ def counted_stage(iteration: Iteration) -> tuple[str, float]:
     own, but learns nothing; then the one with the fewest. `FORWARD` only where there is no other:
     it cannot be measured without measuring what acts.
     """
-    often = {name: calls for name, calls in iteration.calls.items() if calls >= 1}
+    # Where a few iterations of a validation were among those that were seen, they are nearly whole.
+    nearly = {name: _whole(calls) for name, calls in iteration.calls.items()}
+    often = {name: calls for name, calls in nearly.items() if calls >= 1}
     candidates = often or iteration.calls
 
     def fitness(name: str) -> tuple[bool, bool, bool, float]:
         calls = candidates[name]
-        return name == FORWARD, abs(calls - round(calls)) > 0.01, name != OPTIMISER_STEP, calls
+        return name == FORWARD, calls != round(calls), name != OPTIMISER_STEP, calls
 
     chosen = min(candidates, key=fitness)
     return chosen, candidates[chosen]
+
+
+def _whole(calls: float) -> float:
+    """The whole number that this is up to `NEARLY`; else as it is."""
+    nearest = max(round(calls), 1)
+    return float(nearest) if abs(calls - nearest) <= NEARLY else calls
 
 
 def recent_shares(record: WatchRecord, since_block: int) -> dict[str, float]:
