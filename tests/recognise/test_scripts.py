@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -172,14 +173,19 @@ def most_gaining(found: SimplifyResult) -> str:
     return max(rows, key=lambda row: row.gain.value).name
 
 
+def simplified(script: str, **options: Any) -> SimplifyResult:
+    """An experiment that is not refused: on a busy machine there are too few rounds in 10 s."""
+    for budget in (10, 40):
+        found = run_simplify(script, budget=budget, **options)
+        if found.verdict.refused is None:
+            return found
+    raise AssertionError(found.verdict.refused)
+
+
 def test_a_loader_that_waits_is_found_in_a_script_that_marks_nothing(tmp_path: Path) -> None:
     script = written(tmp_path, SUPERVISED, wait_s=0.008, report_s=0)
-    for budget in (10, 40):  # on a busy machine there are too few rounds in the first
-        found = run_simplify(script, arguments=["100000"], budget=budget)
-        verdict = found.verdict
-        if verdict.refused is None:
-            break
-    assert verdict.refused is None
+    found = simplified(script, arguments=["100000"])
+    verdict = found.verdict
     assert verdict.unit == "samples"
     assert verdict.units_per_iteration == pytest.approx(4)
     names = {row.name for row in verdict.rows}
@@ -195,7 +201,7 @@ def test_a_loader_that_waits_is_found_in_a_script_that_marks_nothing(tmp_path: P
 def test_the_parts_of_a_script_that_marks_its_iterations_are_found(tmp_path: Path) -> None:
     """Two batches are an iteration here, which the order of the calls does not show."""
     script = written(tmp_path, MARKED)
-    found = run_simplify(script, budget=8)
+    found = simplified(script)
     verdict = found.verdict
     assert found.run.facts["iterations_marked_by"] == "hotloop.iterations"
     assert verdict.unit == "lines"
@@ -214,7 +220,7 @@ def test_marks_that_come_after_another_loop_was_taken_for_it_are_refused(tmp_pat
 
 
 def test_an_env_that_waits_is_found_and_its_steps_are_counted(tmp_path: Path) -> None:
-    found = run_simplify(written(tmp_path, ACTING), budget=10)
+    found = simplified(written(tmp_path, ACTING))
     verdict = found.verdict
     assert verdict.unit == "env steps"
     assert verdict.units_per_iteration == pytest.approx(4, rel=0.01)
