@@ -246,15 +246,17 @@ class Search:
         """
         while len(race.running) > 1:
             self._round(race)
-            if not race.running or over(len(race.rates)):
+            if not race.running:
+                break
+            if len(race.rates) < self.bench.least_rounds:
+                continue
+            if over(len(race.rates)):
                 break
             logs = {k: self._log_ratio(race.rates, k, race.running[0]) for k in race.running}
             lead = max(logs, key=lambda k: logs[k])
             errors = {k: self._error(race, racers, k, lead) for k in race.running}
             if max(errors.values()) < ALIKE:
                 break
-            if len(race.rates) < self.bench.least_rounds:
-                continue
             for k in [k for k in race.running if logs[k] < logs[lead] - DROPPED * errors[k]]:
                 race.drop(k)
         self._noise.add(race.rates)
