@@ -162,7 +162,8 @@ def test_stages_in_actors_are_delayed(collector):
     assert min(event.end_ns - event.start_ns for event in calls[2:]) >= 10_000_000
     assert not before.delayed_ns["env step"]
     # But for a call in each actor that was under way when the arm changed.
-    assert after.delayed_ns["env step"] <= late.delayed_ns["env step"] / 10
+    longest = max(event.end_ns - event.start_ns for event in calls)
+    assert after.delayed_ns["env step"] <= 2 * longest
     lanes = {event.lane for event in calls}
     assert len(lanes) >= 2, "two actors"
     assert threading.get_ident() not in lanes

@@ -55,10 +55,8 @@ class Response:
             self._rounds.append(rounds)
             self._granularities.append(granularity)
             self._races.append(race)
-        for rows in (
-            *(self._places, self._logs, self._rounds),
-            *(self._granularities, self._races),
-        ):
+        columns = (self._places, self._logs, self._rounds, self._granularities, self._races)
+        for rows in columns:
             del rows[:-ROWS]
         self._noise = max(noise, LEAST_NOISE)
         self._solved = None
@@ -97,8 +95,8 @@ class Response:
         races = np.array(self._races)
         covariance = self._covariance(places, places, weights)
         covariance += SHARED**2 * (races[:, None] == races[None, :])
-        covariance += np.diag(self._noise**2 / np.array(self._rounds))
-        covariance += np.diag(np.square(self._granularities))
+        of_rounds = self._noise**2 / np.array(self._rounds)
+        covariance += np.diag(of_rounds + np.square(self._granularities))
         lower = np.asarray(np.linalg.cholesky(covariance), np.float64)
         half = np.asarray(np.linalg.solve(lower, logs), np.float64)
         likelihood = -0.5 * float(half @ half) - float(np.log(np.diag(lower)).sum())

@@ -153,12 +153,14 @@ class Search:
         while True:
             proposed: list[Choice] = []
             is_all = False
-            while len(racing) + len(proposed) < self.bench.places and not is_all:
+            while len(racing) + len(proposed) < self.bench.places:
                 if not self._has_time(until, len(proposed) + 1):
                     break
                 choice = self._proposals.next()
-                is_all = choice is None
-                proposed += [] if choice is None else [choice]
+                if choice is None:
+                    is_all = True
+                    break
+                proposed.append(choice)
             self.bench.begin(proposed)
             for choice in proposed:
                 self._join(racing, choice, observe)
