@@ -218,3 +218,16 @@ def test_a_long_period_gives_way_to_enough_rounds() -> None:
     rounds = 30e9 / (1.5 * plan.length * 5 * MS * len(plan.arms))
     assert rounds >= FEWEST_ROUNDS - 1
     assert only_name("a") in plan.arms
+
+
+def test_what_helpers_of_the_main_thread_compute_is_nothing_beside_the_loop() -> None:
+    block = Block(
+        Request(Arm(BASELINE)),
+        start_ns=[0, 100],
+        duration_ns=[100, 100],
+        cpu_ns=200,
+        process_cpu_ns=420,
+        helpers_cpu_ns=200,
+        wall_ns=200,
+    )
+    assert stretch_of(block, [], 7).other_cpu == pytest.approx(0.1)

@@ -68,6 +68,7 @@ class Block:
     cut: bool = False  # ended by `until_ns`, drained and timed iterations may be missing
     cpu_ns: int = 0  # processor time of the main thread
     process_cpu_ns: int = 0  # of all threads of this process
+    helpers_cpu_ns: int = 0  # of those of them that help the main thread, see `HelperThreads`
     stolen_ns: int = 0  # the main thread was ready to run, and another program had its core
     descendants_cpu_ns: int = 0  # of the processes that this one has started
     wall_ns: int = 0
@@ -279,6 +280,7 @@ class Conductor:
         for known in self.control.stages.values():
             known.delayed_ns = 0
         self._descendants.search()
+        self.control.helpers.search()
         block.delayed_ns = {
             name: -self.control.workers.delay_ns(known.index)
             for name, known in self.control.stages.items()
@@ -314,6 +316,7 @@ class Conductor:
         block.pressure_us += sign * self._pressure.read_us()
         block.stolen_ns += sign * self._queued.read_ns()
         block.process_cpu_ns += sign * self.control.clock.process_cpu_ns()
+        block.helpers_cpu_ns += sign * self.control.helpers.read_ns()
         block.descendants_cpu_ns += sign * self._descendants.read_ns()
         block.cpu_ns += sign * self.control.clock.thread_cpu_ns()
         block.wall_ns += sign * self._now()

@@ -21,6 +21,7 @@ from hotloop.loop.clock import Clock, RealClock
 from hotloop.loop.event import GPU_LANE, MAX_STAGES, Event
 from hotloop.loop.gpu import GpuTimer
 from hotloop.loop.handover import Handover
+from hotloop.loop.helper_threads import HelperThreads
 from hotloop.loop.memory import FileLock, open_memory
 from hotloop.loop.stage_types import StageView
 from hotloop.loop.violation import Violation
@@ -89,6 +90,7 @@ class SharedControl:
         # The owner's own events: a list's append is atomic and the fastest log Python has.
         self.events: list[Event | tuple[int, int, int, int]] = []
         self.main_thread = threading.get_ident()
+        self.helpers = HelperThreads()
         # Objects that the stages declared "stateful" may change, for the check of what they do.
         self.state: Sequence[object] = ()
         # Weak: who obeys lives as long as its workers do.

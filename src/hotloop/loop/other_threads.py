@@ -1,8 +1,9 @@
 """The user's other threads, which may change objects while a call is checked."""
 
-import contextlib
 import threading
 import time
+
+from hotloop.loop.helper_threads import thread_time_ns
 
 # How long to watch what the other threads change, at least and at most.
 WATCH_SECONDS = (0.002, 0.05)
@@ -60,10 +61,9 @@ def _run_times_ns() -> dict[int, int]:
     for thread in _others():
         number = thread.native_id
         if number is not None:
-            # Linux's name for the clock of a thread (include/linux/posix-timers.h), which is safe
-            # for one that has ended; that of `time.pthread_getcpuclockid` is not.
-            with contextlib.suppress(OSError):
-                found[number] = time.clock_gettime_ns((~number << 3) | 6)
+            ran_ns = thread_time_ns(number)
+            if ran_ns is not None:
+                found[number] = ran_ns
     return found
 
 

@@ -192,11 +192,13 @@ class Probe:
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Run one call and record its output, its duration and its processor time."""
-        clock = self.control.clock
-        process, cpu, start = clock.process_cpu_ns(), clock.thread_cpu_ns(), self._now()
+        clock, helpers = self.control.clock, self.control.helpers
+        process = clock.process_cpu_ns() - helpers.read_ns()
+        cpu, start = clock.thread_cpu_ns(), self._now()
         output = function(*args, **kwargs)
         duration = self._now() - start
-        cpu, process = clock.thread_cpu_ns() - cpu, clock.process_cpu_ns() - process
+        cpu = clock.thread_cpu_ns() - cpu
+        process = clock.process_cpu_ns() - helpers.read_ns() - process
         self._record(function, (args, kwargs), output, duration, cpu, process)
         return output
 

@@ -138,7 +138,7 @@ class Tape:
         """Record one call. If it cannot be recorded, `problem` says why.
 
         cpu_ns: -1 where a processor time has no meaning, as of coroutines. process_cpu_ns: of all
-        threads during the call, this one's included.
+        threads during the call, this one's included, and without those that help it.
         most_bytes: what the tape may hold, its copies included.
         """
         if self.problem is not None:

@@ -44,8 +44,9 @@ class Stretch:
 
     durations_ns: (iterations,). call_ns: the median call of each stage on the loop's own lane, by
     its number, with `REST_NUMBER` for what an iteration does outside of them. calls: of each stage
-    in an iteration. other_cpu: processor time of other threads over wall time. presence: the share
-    of the iterations in which each stage is called.
+    in an iteration. other_cpu: processor time of other threads over wall time, without those that
+    only help the loop's own one. presence: the share of the iterations in which each stage is
+    called.
     """
 
     durations_ns: np.ndarray
@@ -71,7 +72,7 @@ def stretch_of(block: Block, outermost: Sequence[int], lane: int) -> Stretch:
         mine = of[of[:, 3] == lane]
         if len(mine):
             call_ns[int(number)] = float(np.median(mine[:, 2] - mine[:, 1]))
-    other = max(0, block.process_cpu_ns - block.cpu_ns)
+    other = max(0, block.process_cpu_ns - block.helpers_cpu_ns - block.cpu_ns)
     return Stretch(durations, call_ns, calls, other / max(block.wall_ns, 1), presence)
 
 

@@ -1,0 +1,90 @@
+"""Threads that compute only what the loop's own thread waits for: those of OpenMP and of BLAS.
+
+Between two tasks they may spin for milliseconds, so that their processor time tells nothing of work
+that goes on beside the loop.
+"""
+
+import contextlib
+import ctypes
+import os
+import threading
+import time
+from pathlib import Path
+
+import numpy as np  # noqa: F401  # its BLAS starts its threads when it is imported
+
+TASKS, MAPS = Path("/proc/self/task"), Path("/proc/self/maps")
+# The runtimes of OpenMP, by what their files are called: of GCC, of LLVM, of Intel.
+RUNTIMES = ("libgomp", "libomp", "libiomp")
+# What starts a parallel region in all three: (task, its data, threads or 0 for all, flags).
+REGION = "GOMP_parallel"
+TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+def thread_time_ns(number: int) -> int | None:
+    """The processor time of a thread of this process, by its kernel's number; None: it has ended.
+
+    By Linux's name for its clock (include/linux/posix-timers.h), which is safe for a thread that
+    has ended; that of `time.pthread_getcpuclockid` is not.
+    """
+    try:
+        return time.clock_gettime_ns((~number << 3) | 6)
+    except OSError:
+        return None
+
+
+def _native_threads() -> frozenset[int]:
+    """The threads of this process in which no Python runs, by their numbers; empty off Linux."""
+    try:
+        numbers = {int(task.name) for task in TASKS.iterdir()}
+    except OSError:
+        return frozenset()
+    of_python = {thread.native_id for thread in threading.enumerate()}
+    return frozenset(numbers - of_python - {os.getpid()})
+
+
+_AT_IMPORT = _native_threads()
+
+
+class HelperThreads:
+    """The helper threads of one thread, and the processor time that they have used."""
+
+    def __init__(self) -> None:
+        self._seen = _AT_IMPORT
+        self._spent_ns: dict[int, int] = dict.fromkeys(_AT_IMPORT, 0)
+
+    def search(self) -> None:
+        """Find those of the calling thread, if there are threads that were not there before."""
+        now = _native_threads()
+        if now <= self._seen:
+            return
+        self._seen |= now
+        for number in _team_of_this_thread() & now:
+            self._spent_ns.setdefault(number, 0)
+
+    def read_ns(self) -> int:
+        """Nanoseconds of processor time of those found; what one has spent that ended stays."""
+        for number, before in self._spent_ns.items():
+            self._spent_ns[number] = thread_time_ns(number) or before
+        return sum(self._spent_ns.values())
+
+
+def _team_of_this_thread() -> set[int]:
+    """The threads that compute an OpenMP region of the calling thread: each says its number."""
+    found: set[int] = set()
+
+    def tell(_: object) -> None:
+        found.add(threading.get_native_id())
+
+    task = TASK(tell)
+    for path in _runtimes():
+        with contextlib.suppress(OSError, AttributeError):
+            getattr(ctypes.CDLL(path), REGION)(task, None, 0, 0)
+    return found - {threading.get_native_id()}
+
+
+def _runtimes() -> list[str]:
+    """The files of OpenMP's runtimes that this process has loaded."""
+    lines = MAPS.read_text().splitlines()
+    paths = {line.split(maxsplit=5)[-1] for line in lines if "omp" in line}
+    return sorted(path for path in paths if Path(path).name.startswith(RUNTIMES))
