@@ -2,8 +2,9 @@
 
     python docs/tutorial/measure.py
 
-A repository of its own is made in a temporary folder, from `train.py`, `updates.py` and `rover.py`. What each
-command prints is kept beside this file, as `NUMBER_VERB.txt`. It takes ten minutes or more.
+A repository of its own is made in a temporary folder, from `train.py`, `updates.py` and `rover.py`.
+What each command prints is kept beside this file, as `NUMBER_VERB.txt`. It takes ten minutes or
+more.
 """
 
 import os

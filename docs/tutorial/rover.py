@@ -1,4 +1,4 @@
-"""A rover that finds its way between walls with a range finder; written plainly, as a first version is."""
+"""A rover that finds its way between walls with a range finder; written plainly, as a first try."""
 
 import math
 

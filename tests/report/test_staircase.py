@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hotloop.loop.host import host_facts
 from hotloop.repeat.entries import (
     GAIN,
     KEPT,
@@ -26,6 +27,8 @@ from hotloop.repeat.tries import calibration, staircase
 from hotloop.report.charts.calibration import calibration_chart
 from hotloop.report.charts.staircase import staircase_chart
 from hotloop.report.charts.svg import NARROW, WIDE
+from hotloop.report.html import page
+from hotloop.report.staircase import staircase_section
 from hotloop.report.staircase_words import notes
 
 LIMITS = Limits(hours=1000.0, price_per_hour=2.0, effort_hours=1.0)
@@ -51,6 +54,15 @@ def test_what_became_of_three_predictions_is_expected_of_the_next(
     said = [note for note in notes(found) if "would be saved" in note]
     assert len(said) == (saved is not None)
     assert saved is None or f"at that rate {saved} would be saved" in said[0]
+
+
+def test_a_command_in_a_sentence_is_code_on_the_page() -> None:
+    runs = [RunEntry("now", "simplify", "<T>", {}, number=1, host=host_facts())]
+    found = overview(Contents(runs, []), None, LIMITS, lambda run: run.metrics)
+    text = page([staircase_section(found)], title=found.target, hosts=[])
+    assert "<code>hotloop simplify &lt;T&gt;</code>" in text
+    assert "`" not in re.sub(r"<(style|script).*?</\1>", "", text, flags=re.DOTALL)
+    assert "<T>" not in text
 
 
 def test_a_prediction_of_next_to_nothing_has_no_ratio() -> None:

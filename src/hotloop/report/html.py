@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from hotloop.errors import RunError
 from hotloop.loop.files import atomic_output
@@ -75,6 +76,7 @@ def page(
         lstrip_blocks=True,
     )
     environment.tests["figure"] = _is_figure
+    environment.filters["marked"] = _marked
     return environment.get_template("report.html.jinja").render(
         title=title,
         machines=list(dict.fromkeys(describe(dict(host)) for host in hosts)),
@@ -87,6 +89,11 @@ def page(
 def _is_figure(cell: object) -> bool:
     """Whether a cell is a number, with or without its unit or interval: it stays on one line."""
     return re.fullmatch(r"[-+]?\d\S*( \S{1,3})?( [\[(][^\])]*[\])])?", str(cell)) is not None
+
+
+def _marked(text: str) -> Markup:
+    """Text as HTML; what stands between two backticks is code."""
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
 def _comparisons(found: Sequence[tuple[Run, Any]]) -> list[TableView]:
