@@ -21,21 +21,28 @@ NOT_YET = "not measured yet"
 NO_REST = 0.8  # a stage with this share of the time is nearly all of the loop
 
 
+def kind_of(machine: Line) -> tuple[str, int]:
+    """Say on what kind of machine a line was measured: only lines of one kind are compared."""
+    return machine["processor"], machine["cores"]
+
+
 @dataclass
 class Found:
-    """The newest answers about one script, as long as it has not changed since."""
+    """The newest answers about one script on one kind of machine, as long as it has not changed."""
 
     name: str
     text: str = ""
+    machine: tuple[str, int] = ("", 0)
     package: str = ""
     answers: dict[str, Line] = field(default_factory=dict)
     turns: dict[int, Line] = field(default_factory=dict)
     pairs: dict[int, Line] = field(default_factory=dict)
 
     def take(self, line: Line) -> None:
-        """Take a later line; one about another text of the script makes earlier ones void."""
-        if line["text"] != self.text:
-            self.text, self.answers, self.turns, self.pairs = line["text"], {}, {}, {}
+        """Take a later line; one of another text of the script, or machine, makes others void."""
+        if (line["text"], kind_of(line["machine"])) != (self.text, self.machine):
+            self.answers, self.turns, self.pairs = {}, {}, {}
+        self.text, self.machine = line["text"], kind_of(line["machine"])
         self.package = line["package"]
         if line["what"] == "pair":
             self.pairs[line["pair"]] = line
@@ -156,8 +163,9 @@ def write(results: Path, markdown: Path) -> None:
     lines = read(results)
     if not lines:
         raise SystemExit(f"{results}: no results yet; run without --page-only")
-    machine, parts = describe(lines[-1]["machine"]) + ".", _parts(scripts_in(results))
-    page = "\n\n".join(["# Scripts that nobody adapted", machine, *parts])
+    last = describe(lines[-1]["machine"]).partition("; ")
+    parts = [f"Last measured on {last[0]}; {last[2]}.", *_parts(scripts_in(results))]
+    page = "\n\n".join(["# Scripts that nobody adapted", *parts])
     print(page)
     markdown.write_text(page + "\n")
 
@@ -174,7 +182,7 @@ def _parts(measured: list[Found]) -> Iterator[str]:
     )
     yield _summary(measured)
     yield table(
-        ["script", "package", "stages right", "unit", "s to the verdict", "verdict: fix",
+        ["script", "package", "cores", "stages right", "unit", "s to the verdict", "verdict: fix",
          "what was fixed", "predicted", "true", "did what was said"],
         [_row(each) for each in measured],
     )  # fmt: skip
@@ -206,6 +214,7 @@ def _row(each: Found) -> list[str]:
     return [
         each.name,
         each.package,
+        str(each.machine[1]),
         f"{expected - len(each.missing)} of {expected}",
         "right" if each.unit_is_right else str(verdict.get("unit", "none")),
         f"{verdict['wall_s']:.0f}" if verdict and not verdict.get("refused") else "",

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foreign_page import write
+from foreign_page import kind_of, write
 from foreign_table import GROUPS, SCRIPTS, TABLE, UNLIMITED, Script
 from hotloop.loop.host import host_facts
 from league.process import Ended, append, read, run_command, run_in_turns
@@ -196,7 +196,8 @@ def _hash_of(folder: Path) -> str:
 class Answers:
     """The answers about one script: those that the results hold, and those that are found now.
 
-    facts: what every line says of the script; equal facts and an equal version: the same answer.
+    facts: what every line says of the script; equal facts, an equal version and an equal kind of
+    machine: the same answer.
     """
 
     results: Path
@@ -209,7 +210,7 @@ class Answers:
         """Return what the results hold, else what `find` returns, which is added to them."""
         wanted = {"what": what, "version": version} | self.facts | facts
         for line in [] if self.again else read(self.results):
-            if line.items() >= wanted.items():
+            if line.items() >= wanted.items() and kind_of(line["machine"]) == kind_of(_machine()):
                 return line
         answer = find()
         append(self.results, version, wanted | answer | {"machine": _machine()})
