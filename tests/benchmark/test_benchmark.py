@@ -253,3 +253,19 @@ def test_the_share_of_calls_side_by_side_is_at_most_all_of_the_time() -> None:
     together = stage.ns_per_iteration.value * stage.at_once
     assert stage.summed_ns_per_iteration.value == pytest.approx(together)
     assert stage.calls_per_iteration == 8
+
+
+@pytest.mark.parametrize(("spent", "said"), [(0.5, True), (0.01, False)])
+def test_threads_that_may_spin_are_named_where_they_had_much_of_the_cores(
+    spent: float, said: bool
+) -> None:
+    durations = np.full(50, 10_000_000)
+    arrays = {
+        "duration_ns": durations,
+        "start_ns": np.cumsum(durations) - durations,
+        "units": np.ones(50),
+        "block_of": np.zeros(50, np.int64),
+        "block_helpers_cpu_ns": np.array([round(2 * spent * durations.sum())]),
+    }
+    found = summarize(Run("benchmark", "planted", {}, {"unit": "steps", "usable_cores": 2}, arrays))
+    assert any("OpenMP and BLAS used 50% of the cores" in each for each in found.warnings) == said

@@ -145,9 +145,12 @@ def test_a_command_that_does_not_end_is_killed_and_the_other_goes_on(harness: Mo
 # --- the page ------------------------------------------------------------------------------------
 
 
+MACHINE = {"processor": "Test", "cores": 2}
+
+
 def lines_of(gain: float, pairs: list[tuple[float, float]], left: float = 0.0) -> list[Any]:
     """Answers about torch_images: data has half of the time; pairs: seconds of both versions."""
-    head = {"script": "torch_images", "package": "torch 1", "text": "a"}
+    head = {"script": "torch_images", "package": "torch 1", "text": "a", "machine": MACHINE}
     half = {"share": 0.5, "ns_per_iteration": 1e6}
     interval = {"value": gain, "low": gain - 0.02, "high": gain + 0.02}
     row = half | {"verdict": "fix", "gain": interval}
@@ -221,10 +224,23 @@ def test_what_is_missing_is_said_and_not_judged(harness: ModuleType) -> None:
 
 def test_answers_about_an_older_text_of_a_script_do_not_count(harness: ModuleType) -> None:
     lines = lines_of(0.5, PAIRS)
-    newer = {"what": "plain", "plain_s": 1.0, "fixed_s": 1.0} | {"package": "torch 2", "text": "b"}
-    found = found_of(harness, [*lines, {"script": "torch_images"} | newer])
+    newer = lines[0] | {"package": "torch 2", "text": "b"}
+    found = found_of(harness, [*lines, newer])
     assert found.did_what_was_said is None
     assert list(found.answers) == ["plain"]
+
+
+def test_answers_of_another_kind_of_machine_do_not_count(
+    harness: ModuleType, tmp_path: Path
+) -> None:
+    lines = lines_of(0.5, PAIRS)
+    elsewhere = lines[0] | {"machine": {"processor": "Test", "cores": 1}}
+    assert list(found_of(harness, [*lines, elsewhere]).answers) == ["plain"]
+    results = tmp_path / "results.jsonl"
+    harness.append(results, "", elsewhere)
+    facts = {name: elsewhere[name] for name in ("script", "package", "text")}
+    answers = harness.Answers(results, facts, again=False)
+    assert answers.of("plain", lambda: {"plain_s": 3.0})["plain_s"] == 3.0
 
 
 def test_the_page_says_all_of_it(harness: ModuleType, tmp_path: Path) -> None:
@@ -236,6 +252,6 @@ def test_the_page_says_all_of_it(harness: ModuleType, tmp_path: Path) -> None:
     assert "1 of 1 did what was said" in page
     row = next(line for line in page.splitlines() if line.startswith("| torch_images | torch 1"))
     cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells[2:7] == ["2 of 4", "right", "70", "data", "data"]
+    assert cells[3:8] == ["2 of 4", "right", "70", "data", "data"]
     assert cells[-1] == "yes"
     assert "| torch_images | not recognised | forward, optimiser step |" in page

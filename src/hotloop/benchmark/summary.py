@@ -17,6 +17,7 @@ from hotloop.loop.run import Run
 
 # Percentiles that are given, and from how many iterations on.
 PERCENTILES = {0.5: 1, 0.95: 20, 0.99: 100}
+MUCH_HELP = 0.1  # of the cores, by threads of OpenMP and BLAS: then it is said
 
 
 @dataclass(frozen=True)
@@ -271,6 +272,14 @@ def _gauges(run: Run) -> dict[str, Any]:
     }
 
 
+def _helpers_share(run: Run) -> float:
+    """The share of the usable cores that threads had which only help the loop's own one."""
+    # Runs of older versions do not say what these threads used.
+    used_ns = float(run.arrays.get("block_helpers_cpu_ns", np.zeros(1)).sum())
+    usable_ns = run.facts.get("usable_cores", 1.0) * float(run.arrays["duration_ns"].sum())
+    return used_ns / usable_ns if usable_ns else 0.0
+
+
 def _warnings(run: Run) -> list[str]:
     found: list[str] = []
     facts, durations = run.facts, run.arrays["duration_ns"]
@@ -286,6 +295,12 @@ def _warnings(run: Run) -> list[str]:
                 f"a few slow iterations take much of the time: the mean, {mean * 1e-6:.3g} ms, is "
                 f"{mean / median:.2f} times the median, {median * 1e-6:.3g} ms; see p95 and p99"
             )
+    helpers = _helpers_share(run)
+    if helpers > MUCH_HELP:
+        found.append(
+            f"threads of OpenMP and BLAS used {helpers:.0%} of the cores; they spin between two "
+            "tasks, so that the CPU looks busier than it is: fewer torch threads may be as fast"
+        )
     if facts.get("dropped_events"):
         found.append(
             f"{facts['dropped_events']} calls in worker processes were not logged; "

@@ -71,6 +71,7 @@ _FORMAT = Format(
     },
     optional_arrays={
         "stage_running_ns": "real blocks stages",
+        "block_helpers_cpu_ns": "count blocks",
         "meters": "any samples columns",
         **RANK_ARRAYS,
     },

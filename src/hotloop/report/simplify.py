@@ -1,14 +1,12 @@
 """Experiments: what to fix, what to leave, the ladder of ceilings, share of time beside gain."""
 
 from collections.abc import Mapping
-from typing import Any, NotRequired, get_type_hints
 
 from markupsafe import Markup
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hotloop.loop.cost import ProbeCost
 from hotloop.loop.figures import Figure, Interval, Unknown
 from hotloop.loop.host import describe
 from hotloop.loop.run import Run
@@ -17,20 +15,10 @@ from hotloop.report.charts.ladder import ladder_waterfall
 from hotloop.report.charts.svg import NARROW, WIDE
 from hotloop.report.charts.tornado import tornado
 from hotloop.report.console import headed_table, marked, print_warnings
-from hotloop.report.format import (
-    MEASURED_LOOP,
-    PEAKS,
-    WARM_UP,
-    WORK,
-    Count,
-    Format,
-    Share,
-    as_saved,
-)
 from hotloop.report.iteration import iteration_charts, simplify_window
 from hotloop.report.kind import Kind, PageContext
 from hotloop.report.numbers import Form, duration, interval, measured, number, percent, rate, times
-from hotloop.report.ranks import RANK_ARRAYS, RANK_FACTS, print_ranks, rank_tables
+from hotloop.report.ranks import print_ranks, rank_tables
 from hotloop.report.section import (
     ChartView,
     Footnotes,
@@ -43,66 +31,15 @@ from hotloop.report.section import (
     sentence_markup,
     stage_name,
 )
+from hotloop.report.sentence import Sentence
+from hotloop.report.simplify_format import SIMPLIFY_FORMAT
 from hotloop.report.simplify_metrics import simplify_metrics
 from hotloop.simplify.ceilings import Rung
-from hotloop.simplify.rare_work import REST, WorkKind
-from hotloop.simplify.record import ROWS, Record, StageFacts
+from hotloop.simplify.record import Record
 from hotloop.simplify.saved_run import judge_run
 from hotloop.simplify.verdict import Verdict
 
 Judged = tuple[Verdict, Record]
-
-# --- what a saved run holds ---------------------------------------------------------------------
-
-
-def _arms_fit(run: Run) -> str | None:
-    arms = len(run.facts["arms"])
-    if (run.arrays["arm_of"] >= arms).any():
-        return f"arm_of: expected numbers below {arms}, one for each arm"
-    numbers = {REST: -1} | {stage["name"]: stage["index"] for stage in run.facts["stages"]}
-    for kind in run.facts["kinds"]:
-        name, index = kind["name"], kind["index"]
-        if name not in numbers:
-            return f"kinds: expected names of stages, got {name!r}"
-        if index != numbers[name]:
-            return f"kinds: {name}: index: expected {numbers[name]}, got {index}"
-    return None
-
-
-def _record_facts() -> dict[str, Any]:
-    """The facts of an experiment: the fields of its record that are not rows."""
-    hints = get_type_hints(Record)
-    stage: Any = as_saved(StageFacts, modes_ns=list[float] | None)
-    kind: Any = as_saved(WorkKind, recorded_ns=NotRequired[float])
-    own = {
-        "stages": list[stage],
-        "kinds": list[kind],
-        "arms": dict[str, dict[str, str]],
-        "warm_up": WARM_UP,
-        "work": WORK,
-        "peaks": PEAKS,
-        "probe_cost": as_saved(ProbeCost),
-    }
-    return {name: hint for name, hint in hints.items() if name not in ("events", *ROWS)} | own
-
-
-_FACTS = _record_facts()
-_NEEDED = ("stages", "kinds", "arms")
-_DIMENSIONS = {"stage_ns": "stages", "running_ns": "stages", "stage_calls": "stages"}
-_DIMENSIONS |= {"rare_ns": "kinds", "rare_events": "kinds"}
-
-_FORMAT = Format(
-    settings={"worth": Share, "seed": Count},
-    facts={name: _FACTS[name] for name in _NEEDED},
-    optional_facts={name: kind for name, kind in _FACTS.items() if name not in _NEEDED}
-    | dict(MEASURED_LOOP)
-    | RANK_FACTS,
-    arrays={name: f"real n {_DIMENSIONS.get(name, '')}" for name in ROWS if name != "probe_ns"}
-    | {"arm_of": "count n", "round_of": "count n", "events": "int events 4"}
-    | {"ns": "amount n", "units": "amount n", "iterations": "amount n"},
-    optional_arrays={"meters": "any samples columns", "probe_ns": "amount n"} | RANK_ARRAYS,
-    check=_arms_fit,
-)
 
 # --- in the terminal ----------------------------------------------------------------------------
 
@@ -111,9 +48,8 @@ def print_simplify(console: Console, verdict: Verdict, run: Run) -> None:
     """Print the rate, what to fix and what to leave, a line each; then the tables."""
     for line in headline(verdict):
         console.print(line, highlight=False)
-    unknown = statements.unknown(verdict)
-    if unknown is not None:
-        console.print(f"[bold]unknown[/]  {marked(unknown)}", highlight=False)
+    for word, sentence in _besides(verdict):
+        console.print(f"[bold]{word}[/]  {marked(sentence)}", highlight=False)
     console.print()
     console.print(verdict_table(verdict))
     for line in statements.remarks(verdict):
@@ -124,6 +60,12 @@ def print_simplify(console: Console, verdict: Verdict, run: Run) -> None:
     console.print(f"[dim]{statements.noise(verdict)}[/]", highlight=False)
     console.print(f"[dim]{describe(run.host)}[/]", highlight=False)
     print_warnings(console, verdict.warnings)
+
+
+def _besides(verdict: Verdict) -> list[tuple[str, Sentence]]:
+    """What the answer cannot speak of: stages without a gain, and the time between stages."""
+    said = {"unknown": statements.unknown(verdict), "the rest": statements.rest(verdict)}
+    return [(word, sentence) for word, sentence in said.items() if sentence is not None]
 
 
 def headline(verdict: Verdict) -> list[str]:
@@ -307,11 +249,10 @@ def _tornado_charts(key: str, run: Run, verdict: Verdict, colours: Mapping[str, 
 def _answer(verdict: Verdict) -> list[tuple[str, Markup]]:
     if verdict.refused is not None:
         return []
-    unknown = statements.unknown(verdict)
     return [
         ("fix", sentence_markup(statements.fix(verdict))),
         ("leave", sentence_markup(statements.leave(verdict))),
-        *([("unknown", sentence_markup(unknown))] if unknown else []),
+        *((word, sentence_markup(sentence)) for word, sentence in _besides(verdict)),
     ]
 
 
@@ -389,7 +330,7 @@ def _cost_table(verdict: Verdict, colours: Mapping[str, int]) -> TableView:
 
 
 SIMPLIFY = Kind[Judged](
-    format=_FORMAT,
+    format=SIMPLIFY_FORMAT,
     summarize=judge_run,
     print=lambda console, judged, run: print_simplify(console, judged[0], run),
     section=_section,

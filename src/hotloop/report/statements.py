@@ -6,6 +6,7 @@ in their own way.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from hotloop.loop.figures import Interval, Unknown
 from hotloop.report.numbers import duration, interval, percent
@@ -15,6 +16,7 @@ from hotloop.simplify.verdict import Verdict
 from hotloop.simplify.verdict_rows import Pair
 
 MOST_IS_LEFT = 0.5  # of the time when every stage is free
+WORTH_A_LOOK = 0.1  # of the time, between the stages
 
 _COST = {
     "waiting": "the loop waits for it",
@@ -90,6 +92,23 @@ def unknown(verdict: Verdict) -> Sentence | None:
         f": not replaced, so {'its' if len(verdict.unknown) == 1 else 'their'} gain is unknown "
         f"({_any(reasons)})",
     ]
+
+
+def rest(verdict: Verdict) -> Sentence | None:
+    """Say which code between the stages has much of the time; None where there is none."""
+    largest = max((row.share for row in verdict.rows), default=0.0)
+    places = [each for each in verdict.rest_places if each.share >= min(largest, WORTH_A_LOOK)]
+    if not places:
+        return None
+    words: list[str | Name | Amount] = []
+    for place in places:
+        words += [", "] * bool(words) + [Name(place.function), " by itself" * place.calls_stages]
+        at = f"{Path(place.file).name}:{place.line}"
+        words.append(f" has {percent(place.share)} of the time, most of it at {at}")
+    options = [f"--stage {place.stage}" for place in places if place.stage is not None]
+    if options:
+        words.append(f"; to know its gain: {' '.join(options)}")
+    return words
 
 
 def _nothing(verdict: Verdict) -> Sentence:

@@ -188,6 +188,7 @@ def _by_phase(
         dataclasses.replace(settings, budget=budget),
         parts,
         lambda number: found.enter(phases[number]),
+        found.duration_s,
         may_take,
     )
 

@@ -23,6 +23,7 @@ from hotloop.loop.state import unsupported_parts
 from hotloop.simplify.effect_check import check_effects
 from hotloop.simplify.record import Record
 from hotloop.simplify.recording import in_flight, record_stages
+from hotloop.simplify.rest import sample_rest
 from hotloop.simplify.rounds import Rounds
 from hotloop.simplify.settings import SimplifySettings
 from hotloop.simplify.trials import OutOfTimeError, Trials
@@ -32,6 +33,7 @@ WARM_UP_SHARE = 0.15  # of the budget, at most
 CHECK_SHARE = 0.05  # of the budget, at most, goes into checking what the stages declare
 RECORD_SHARE = 0.25  # of the budget, at most, goes into filling the tapes
 ENOUGH_SHARE = 0.1  # of the budget, at most, goes into more outputs than are needed
+LOOK_AT_REST = 0.1  # of the time is in no stage: then it is looked at what it is
 LIMIT_SHARE = 1.1  # of the budget: what is not measured then is not measured
 # No stage is delayed or padded for longer than so many times the longest iteration seen.
 LONGEST_WAIT = 4
@@ -49,6 +51,7 @@ class Experiment:
         undeclared: Callable[[], Sequence[str]] | None = None,
         focus: frozenset[str] = frozenset(),
         time_share: float = 1.0,
+        look_at_rest: bool = True,
     ) -> None:
         """Prepare an experiment.
 
@@ -57,12 +60,14 @@ class Experiment:
             undeclared: names what a script holds and did not declare.
             focus: names of the only stages to look at; all if empty.
             time_share: the part of the time in which iterations run; the rest is left out.
+            look_at_rest: whether to find what runs between the stages.
         """
         self.settings = settings
         self.record = Record(focus=sorted(focus), faster=list(settings.faster))
         self.may_extend = True  # whether a failed A/A may use what is left of the budget
         self._control = control
         self._time_share = time_share
+        self._look_at_rest = look_at_rest and not focus
         self._trials = Trials(control, self.record)
         self._now = control.clock.now_ns
         self._announce = announce or (lambda _notices: None)
@@ -131,6 +136,9 @@ class Experiment:
             record.peaks = measure_peaks()
             record.work = yield from trials.forward(count_work(control), keep=False)
             record.iterations_kept += 2
+        # All ranks of a job obey one arm, and each has a rest of its own.
+        if self._look_at_rest and record.rest_share > LOOK_AT_REST and not control.obeyed_in_step:
+            yield from trials.forward(sample_rest([record], settings.budget), keep=False)
         for stage in record.stages:
             if stage.beside_main:
                 control.paces[stage.index] = stage.calls_per_iteration

@@ -18,6 +18,7 @@ from hotloop.loop.loop import Loop
 from hotloop.simplify.experiment import Experiment
 from hotloop.simplify.judge import gain_of, ties_of, unknown_in
 from hotloop.simplify.record import Record
+from hotloop.simplify.rest import sample_rest
 from hotloop.simplify.settings import SimplifySettings
 from hotloop.simplify.verdict import Verdict
 from hotloop.simplify.verdict_rows import Group, Rest, StageVerdict, decide
@@ -26,6 +27,8 @@ from hotloop.simplify.verdict_rows import Group, Rest, StageVerdict, decide
 # through the other ones meanwhile. A phase that is rare gets no more than the second; one with less
 # of the time than the last gets no more at all, for nothing in it matters.
 OWN_S, LONGEST_PHASE_S, WORTH_IT = 6.0, 75.0, 0.05
+# A whole iteration is looked at where it takes no more than this share of the budget.
+WHOLE_SHARE = 0.08
 # A phase with less of the time may be refused, and the others still have a verdict.
 SMALL = 0.2
 _BY_PHASE = Unknown("the loop was measured phase by phase")
@@ -56,15 +59,26 @@ class PhasedExperiment:
         settings: SimplifySettings,
         phases: Sequence[PhaseOfLoop],
         enter: Callable[[int], None],
+        iteration_s: float,
         may_take: float | None = None,
     ) -> None:
-        """may_take: seconds that all of it may take in place of the budget, if phases are rare."""
+        """Prepare an experiment for each phase.
+
+        iteration_s: how long a whole iteration takes.
+        may_take: seconds that all of it may take in place of the budget, if phases are rare.
+        """
         self.phases = list(phases)
         self._enter = enter
+        self._iteration_s = iteration_s
         parts = budgets(self.phases, settings.budget, may_take)
         self.settings = replace(settings, budget=sum(parts))
         self.experiments = [
-            Experiment(control, replace(settings, budget=part), time_share=phase.share)
+            Experiment(
+                control,
+                replace(settings, budget=part),
+                time_share=phase.share,
+                look_at_rest=False,
+            )
             for phase, part in zip(self.phases, parts, strict=True)
         ]
 
@@ -79,7 +93,9 @@ class PhasedExperiment:
         return [experiment.record for experiment in self.experiments]
 
     def run(self, loop: Loop) -> Measurement[None]:
-        """Measure one phase after the other."""
+        """Look at whole iterations, then measure one phase after the other."""
+        if self._iteration_s <= WHOLE_SHARE * self.settings.budget:
+            yield from sample_rest(self.records, self.settings.budget)
         for number, experiment in enumerate(self.experiments):
             self._enter(number)
             yield from experiment.run(loop)

@@ -46,6 +46,23 @@ class StageFacts:
         return self.not_replaced is None
 
 
+@dataclass(frozen=True)
+class Place:
+    """Code that runs between the stages: a function and all that it calls.
+
+    share: of the loop's time. line: with most of it. calls_stages: whether the function also calls
+    stages; then only what it does besides is meant. stage: the function as `--stage` takes it,
+    module:function; None where no name leads to it alone.
+    """
+
+    share: float
+    function: str
+    file: str
+    line: int
+    calls_stages: bool
+    stage: str | None
+
+
 @dataclass
 class Record:
     """All that an experiment has measured, growing while it runs."""
@@ -74,6 +91,7 @@ class Record:
     shortest_wait_ns: float = 0.0
     notices: list[str] = field(default_factory=list)
     broken: list[dict[str, Any]] = field(default_factory=list)  # violations of declared effects
+    rest_places: list[Place] = field(default_factory=list)  # what runs between the stages
     work: Work | None = None
     peaks: Peaks | None = None
     usable_cores: float = 1.0
@@ -114,6 +132,12 @@ class Record:
     def stages_in_focus(self) -> list[StageFacts]:
         """Return the stages that the experiment is about."""
         return [stage for stage in self.stages if not self.focus or stage.name in self.focus]
+
+    @property
+    def rest_share(self) -> float:
+        """Return the share of the loop's time that is in no stage of its own thread."""
+        own = (s.share for s in self.stages if s.inside is None and not s.beside_main)
+        return max(0.0, 1 - sum(own))
 
     @property
     def in_sequence(self) -> bool:
@@ -293,11 +317,12 @@ class Record:
             for name, value in self.__dict__.items()
             if name not in skip
             and not hasattr(value, "__dataclass_fields__")
-            and name not in ("stages", "kinds")
+            and name not in ("stages", "kinds", "rest_places")
         }
         return plain | {
             "stages": [asdict(stage) for stage in self.stages],
             "kinds": [asdict(kind) for kind in self.kinds],
+            "rest_places": [asdict(place) for place in self.rest_places],
             "warm_up": asdict(self.warm_up) if self.warm_up else None,
             "work": asdict(self.work) if self.work else None,
             "peaks": asdict(self.peaks) if self.peaks else None,
@@ -335,6 +360,7 @@ class Record:
         record.probe_cost = ProbeCost(**facts.get("probe_cost", {}))
         record.peaks = Peaks(**facts["peaks"]) if facts.get("peaks") else None
         record.kinds = [WorkKind(**kind) for kind in facts["kinds"]]
+        record.rest_places = [Place(**place) for place in facts.get("rest_places", ())]
         record.arms = {
             name: Arm(name, dict.fromkeys(modes, REAL)) for name, modes in facts["arms"].items()
         }

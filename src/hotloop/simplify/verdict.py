@@ -1,11 +1,13 @@
 """The verdict of an experiment, as reports read it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hotloop.benchmark.ranks import Ranks
 from hotloop.loop.figures import Interval, Unknown
 from hotloop.simplify.aa import AaTest
 from hotloop.simplify.ceilings import Ladder
+from hotloop.simplify.record import Place
 from hotloop.simplify.verdict_rows import Group, Pair, Rest, StageVerdict
 
 
@@ -35,4 +37,5 @@ class Verdict:
     contention: bool
     blocks: str  # how long they were, and what a switch of arms leaves behind
     price_per_hour: float | None
+    rest_places: Sequence[Place] = ()  # what runs between the stages
     ranks: Ranks | None = None  # of a script that runs as several

@@ -171,7 +171,7 @@ class Rows:
         if self.samples.has(arm, BASELINE):
             gain = self._gain(arm)
             left = Interval(1 - gain.value, 1 - gain.high, 1 - gain.low)
-        return Rest(max(0.0, 1 - sum(stage.share for stage in outer)), left)
+        return Rest(self.record.rest_share, left)
 
     def _gain(self, arm: str) -> Interval:
         return self._widened(self.samples.means([BASELINE, arm]).gain(arm, BASELINE))

@@ -1,0 +1,117 @@
+"""Where the time goes that is in no stage: the functions and lines that run between the stages.
+
+The loop's thread is sampled while each call of a stage runs in a frame with the stage's name. A
+sample without such a frame belongs to the outermost function that calls no stage itself; where
+there is none, to the function that calls stages.
+"""
+
+import sys
+import types
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hotloop.benchmark.stack_sampler import StackSampler
+from hotloop.loop.arm import NAMED, Arm
+from hotloop.loop.conduct import Measurement, Request
+from hotloop.loop.named_call import FRAME
+from hotloop.simplify.record import Place, Record
+
+SAMPLE_S, SAMPLE_SHARE = 1.0, 0.04  # so long at the most, and so much of the budget
+WORTH_A_NAME, MOST = 0.03, 5  # of the time is at a place, at least; places at the most
+
+_HOTLOOP = Path(__file__).parents[1]
+# Parts of hotloop that run between the stages only because they measure.
+_OWN = tuple(str(_HOTLOOP / part) for part in ("loop", "recognise", "results", "simplify"))
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A frame of a sampled stack."""
+
+    code: types.CodeType
+    line: int
+    module: str
+
+
+@dataclass
+class RestSamples:
+    """Counts of samples, and which functions call stages."""
+
+    taken: int = 0
+    around: set[types.CodeType] = field(default_factory=set)
+    stacks: Counter[tuple[Frame, ...]] = field(default_factory=Counter)
+
+    def take(self, stack: Sequence[types.FrameType]) -> None:
+        """Count one sample, the innermost frame first."""
+        self.taken += 1
+        codes = [frame.f_code for frame in reversed(stack)]
+        staged = next((k for k, code in enumerate(codes) if code.co_name.startswith(FRAME)), None)
+        if staged is not None:
+            self.around.update(codes[:staged])
+            return
+        self.stacks[tuple(_frame(each) for each in reversed(stack))] += 1
+
+    def places(self) -> list[Place]:
+        """Where the samples between the stages are, by their shares of all samples."""
+        if not self.around:
+            return []
+        lines: dict[tuple[types.CodeType, str | None], Counter[int]] = {}
+        for stack, count in self.stacks.items():
+            frame, stage = self._at(stack)
+            if not frame.code.co_filename.startswith(_OWN):
+                lines.setdefault((frame.code, stage), Counter())[frame.line] += count
+        found = [
+            Place(
+                share=of.total() / self.taken,
+                function=code.co_qualname,
+                file=code.co_filename,
+                line=of.most_common(1)[0][0],
+                calls_stages=code in self.around,
+                stage=stage,
+            )
+            for (code, stage), of in lines.items()
+            if of.total() >= WORTH_A_NAME * self.taken
+        ]
+        return sorted(found, key=lambda place: -place.share)[:MOST]
+
+    def _at(self, stack: Sequence[Frame]) -> tuple[Frame, str | None]:
+        """The frame that stands for a sample, and the name by which it can be made a stage."""
+        depth = next((k for k, each in enumerate(stack) if each.code not in self.around), None)
+        if depth is None:
+            return stack[-1], None
+        # A decorator's wrapper and a comprehension have no name; what they call may have one.
+        named = ((each, _stage_name(each)) for each in stack[depth:])
+        unnamed = depth - 1 if depth and stack[depth].code.co_name.startswith("<") else depth
+        return next((each for each in named if each[1] is not None), (stack[unnamed], None))
+
+
+def sample_rest(records: Sequence[Record], budget: float) -> Measurement[None]:
+    """Find what runs between the stages, for these records of a loop. budget: of all, in s."""
+    samples = RestSamples()
+    sampler = StackSampler(samples.take)
+    try:
+        block = yield Request(
+            Arm("sampling", rest=NAMED),
+            seconds=min(SAMPLE_S, SAMPLE_SHARE * budget),
+            before=sampler.start,
+            phase="sampling between the stages",
+        )
+    finally:
+        sampler.stop()
+    for record in records:
+        record.iterations_kept += len(block.duration_ns)
+        record.rest_places = samples.places()
+
+
+def _frame(frame: types.FrameType) -> Frame:
+    return Frame(frame.f_code, frame.f_lineno or 0, str(frame.f_globals.get("__name__", "")))
+
+
+def _stage_name(frame: Frame) -> str | None:
+    """The name by which a user can make a frame's function a stage: module:function."""
+    found: object = sys.modules.get(frame.module)
+    for part in frame.code.co_qualname.split("."):
+        found = getattr(found, part, None)
+    return f"{frame.module}:{frame.code.co_qualname}" if callable(found) else None

@@ -1,0 +1,75 @@
+"""What runs between the stages, found on a loop whose parts take known times."""
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hotloop.loop.conduct import drive
+from hotloop.loop.control import SharedControl
+from hotloop.loop.loop import Loop
+from hotloop.loop.stage import Stage
+from hotloop.simplify.record import Place, Record
+from hotloop.simplify.rest import sample_rest
+
+
+def prepare() -> None:
+    time.sleep(0.006)
+
+
+def decorated(function: Callable[[], None]) -> Callable[[], None]:
+    @functools.wraps(function)
+    def wrapper(*args: Any) -> None:
+        return function(*args)
+
+    return wrapper
+
+
+@decorated
+def normalise() -> None:
+    time.sleep(0.003)
+
+
+@pytest.fixture(scope="module")
+def places() -> list[Place]:
+    """Of a loop that acts for 2 of 13 ms, and does four other things."""
+    control = SharedControl()
+    act = Stage("act", control=control)(lambda: time.sleep(0.002))
+
+    def within() -> None:
+        act()
+        prepare()
+
+    def body() -> int:
+        within()
+        normalise()
+        [time.sleep(0.001) for _ in range(2)]  # the time of the loop's own lines
+        return 1
+
+    record = Record()
+    drive(Loop(body), sample_rest([record], budget=25.0), control)
+    return record.rest_places
+
+
+def test_functions_between_the_stages_are_named_as_stages_are(places: list[Place]) -> None:
+    first, second, *_ = places
+    assert first.stage == f"{__name__}:prepare"
+    assert first.function == "prepare"
+    assert second.stage == f"{__name__}:normalise", "not the wrapper of its decorator"
+    assert first.share > second.share > 0.1
+
+
+def test_what_a_function_that_calls_stages_does_by_itself(places: list[Place]) -> None:
+    by_itself = [place for place in places if place.calls_stages]
+    assert [place.function for place in by_itself] == ["places.<locals>.body"]
+    assert by_itself[0].stage is None
+    with open(__file__) as file:
+        assert "the loop's own lines" in file.readlines()[by_itself[0].line - 1]
+
+
+def test_stages_and_hotloop_are_not_among_them(places: list[Place]) -> None:
+    assert all("lambda" not in place.function for place in places)
+    assert all(__file__ == place.file for place in places)
+    assert sum(place.share for place in places) < 0.95
