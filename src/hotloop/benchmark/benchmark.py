@@ -20,6 +20,7 @@ from hotloop.loop.conduct import Block, Measurement, Request
 from hotloop.loop.control import SharedControl
 from hotloop.loop.event import Event
 from hotloop.loop.loop import Loop
+from hotloop.loop.malloc import hold_malloc
 
 # The steady state is measured in blocks of this length; a block is one sample of stage times.
 BLOCK_S = 0.1
@@ -163,6 +164,8 @@ class Benchmark:
         record.price_per_hour = settings.price_per_hour or loop.price_per_hour
         begin = self._now()
         record.warm_up = yield from warm_up(self._now, settings.seconds * WARM_UP_SHARE)
+        if control.in_own_process:
+            hold_malloc()
         yield from self._count_work()
         yield from self._record_stages(loop.in_flight)
         # What is entered around calls, as for a trace, is entered around those that have a name.

@@ -91,6 +91,8 @@ class SharedControl:
         self.events: list[Event | tuple[int, int, int, int]] = []
         self.main_thread = threading.get_ident()
         self.helpers = HelperThreads()
+        # Whether this process is hotloop's own, and ends after the measurement.
+        self.in_own_process = False
         # Objects that the stages declared "stateful" may change, for the check of what they do.
         self.state: Sequence[object] = ()
         # Weak: who obeys lives as long as its workers do.

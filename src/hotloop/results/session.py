@@ -152,6 +152,7 @@ def _alone(
 ) -> Iterator["_Running"]:
     """One measurement of this process, and no other beside it. Raises: LoopError."""
     with measuring_alone() as control:
+        control.in_own_process = whole_process
         begin = _process_start_ns() if whole_process else time.perf_counter_ns()
         yield _Running(control, measure, libraries, observer, begin)
 

@@ -19,6 +19,7 @@ from hotloop.loop.control import LONGEST_WAIT_NS, TAPE_BYTES, SharedControl
 from hotloop.loop.cost import probe_cost
 from hotloop.loop.host import usable_cores
 from hotloop.loop.loop import Loop
+from hotloop.loop.malloc import hold_malloc
 from hotloop.loop.state import unsupported_parts
 from hotloop.simplify.effect_check import check_effects
 from hotloop.simplify.record import Record
@@ -114,6 +115,8 @@ class Experiment:
         record.warm_up = yield from trials.forward(
             warm_up(self._now, WARM_UP_SHARE * settings.budget)
         )
+        if control.in_own_process:
+            hold_malloc()
         control.longest_wait_ns[0] = LONGEST_WAIT * max(trials.durations)
         checked_by = self._now() + round(CHECK_SHARE * settings.budget * 1e9)
         yield from trials.forward(

@@ -6,6 +6,7 @@ there is none, to the function that calls stages.
 """
 
 import sys
+import time
 import types
 from collections import Counter
 from collections.abc import Sequence
@@ -37,34 +38,44 @@ class Frame:
 
 @dataclass
 class RestSamples:
-    """Counts of samples, and which functions call stages."""
+    """The time at each stack that was sampled, and which functions call stages.
 
-    taken: int = 0
+    A sample stands for the time since the one before: the sampler waits where the loop computes
+    and keeps the interpreter lock, and takes more samples where it sleeps.
+    """
+
+    seconds: float = 0.0
     around: set[types.CodeType] = field(default_factory=set)
-    stacks: Counter[tuple[Frame, ...]] = field(default_factory=Counter)
+    stacks: dict[tuple[Frame, ...], float] = field(default_factory=dict)
+    last_s: float | None = None  # when the last sample was taken
 
     def take(self, stack: Sequence[types.FrameType]) -> None:
         """Count one sample, the innermost frame first."""
-        self.taken += 1
+        now = time.perf_counter()
+        passed = 0.0 if self.last_s is None else now - self.last_s
+        self.last_s = now
+        self.seconds += passed
         codes = [frame.f_code for frame in reversed(stack)]
         staged = next((k for k, code in enumerate(codes) if code.co_name.startswith(FRAME)), None)
         if staged is not None:
             self.around.update(codes[:staged])
             return
-        self.stacks[tuple(_frame(each) for each in reversed(stack))] += 1
+        frames = tuple(_frame(each) for each in reversed(stack))
+        self.stacks[frames] = self.stacks.get(frames, 0.0) + passed
 
     def places(self) -> list[Place]:
-        """Where the samples between the stages are, by their shares of all samples."""
+        """What runs between the stages, by its share of the time."""
         if not self.around:
             return []
         lines: dict[tuple[types.CodeType, str | None], Counter[int]] = {}
-        for stack, count in self.stacks.items():
+        for stack, seconds in self.stacks.items():
             frame, stage = self._at(stack)
             if not frame.code.co_filename.startswith(_OWN):
-                lines.setdefault((frame.code, stage), Counter())[frame.line] += count
+                of_function = lines.setdefault((frame.code, stage), Counter())
+                of_function[frame.line] += round(seconds * 1e9)
         found = [
             Place(
-                share=of.total() / self.taken,
+                share=of.total() * 1e-9 / self.seconds,
                 function=code.co_qualname,
                 file=code.co_filename,
                 line=of.most_common(1)[0][0],
@@ -72,7 +83,7 @@ class RestSamples:
                 stage=stage,
             )
             for (code, stage), of in lines.items()
-            if of.total() >= WORTH_A_NAME * self.taken
+            if of.total() * 1e-9 >= WORTH_A_NAME * self.seconds
         ]
         return sorted(found, key=lambda place: -place.share)[:MOST]
 
