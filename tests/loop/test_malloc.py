@@ -5,6 +5,24 @@ import sys
 
 import pytest
 
+KEEPING = """
+import ctypes
+import numpy as np
+from hotloop.loop.malloc import FreedMemory, _glibc
+
+def is_mapped():
+    library = _glibc()
+    before = library.mallinfo2().hblks
+    block = np.ones(24 << 20, np.uint8)
+    return library.mallinfo2().hblks > before
+
+freed = FreedMemory()
+found = []
+for keep in (False, True, False):
+    freed.keep(keep)
+    found.append(is_mapped())
+print(*found if freed.is_there else "nothing known here".split())
+"""
 PROGRAM = """
 import numpy as np
 from hotloop.loop.malloc import hold_malloc
@@ -25,3 +43,9 @@ def test_what_is_freed_after_it_was_held_changes_nothing() -> None:
     first, second = done.stdout.split()
     assert first == second, done.stderr
     assert first == "None" or 3 << 20 <= int(first) < 4 << 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it is glibc's")
+def test_what_is_kept_is_not_mapped_again_and_that_can_be_taken_back() -> None:
+    done = subprocess.run([sys.executable, "-c", KEEPING], capture_output=True, text=True)
+    assert done.stdout.split() in (["True", "False", "True"], ["nothing", "known", "here"]), done

@@ -8,8 +8,10 @@ tensors have megabytes would then be up to a quarter faster than alone.
 
 import ctypes
 from collections.abc import Callable
+from typing import Any
 
-M_MMAP_THRESHOLD = -3
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
+MOST_MAPPED = 65536  # blocks, if nothing else was said
 SMALLEST, LARGEST = 128 << 10, 32 << 20
 ALIGNMENT, HEADER = 16, 8  # of a block, on 64 bits
 # So many blocks of one size may be taken from what is free already.
@@ -43,26 +45,16 @@ def hold_malloc() -> int | None:
     malloc, or cannot rise any more. It cannot be made dynamic again: for a process of hotloop's
     own, after its loop has warmed up.
     """
-    try:
-        library = ctypes.CDLL(None)
-        info, malloc, free, mallopt = (
-            getattr(library, name) for name in ("mallinfo2", "malloc", "free", "mallopt")
-        )
-    except (AttributeError, OSError):
+    library = _glibc()
+    if library is None:
         return None
-    info.restype = _Info
-    malloc.restype, malloc.argtypes, free.argtypes = (
-        ctypes.c_void_p,
-        [ctypes.c_size_t],
-        [ctypes.c_void_p],
-    )
     blocks: list[int] = []
 
     def is_mapped(size: int) -> bool | None:
         for _ in range(MOST_FREE):
-            before = info()
-            blocks.append(malloc(size))
-            after = info()
+            before = library.mallinfo2()
+            blocks.append(library.malloc(size))
+            after = library.mallinfo2()
             if after.hblks > before.hblks:
                 return True
             if after.arena > before.arena:
@@ -72,10 +64,53 @@ def hold_malloc() -> int | None:
     size = _first_mapped(is_mapped)
     if size is not None:
         # Before the blocks are freed, which would raise it.
-        mallopt(M_MMAP_THRESHOLD, size)
+        library.mallopt(M_MMAP_THRESHOLD, size)
     for block in blocks:
-        free(block)
+        library.free(block)
     return size
+
+
+class FreedMemory:
+    """Whether malloc keeps what is freed, to hand it out again without page faults.
+
+    The process then holds as much memory as it ever had in use. Only with glibc: `is_there`.
+    """
+
+    def __init__(self) -> None:
+        self._library = _glibc()
+        self._mapped_from = LARGEST
+        self.is_there = self._library is not None
+        self._kept = False
+
+    def keep(self, keep: bool) -> None:
+        """Keep all of it, or give back what malloc gave back before, by the size of blocks then."""
+        if self._library is None or keep == self._kept:
+            return
+        self._kept = keep
+        if keep:
+            self._mapped_from = hold_malloc() or LARGEST
+            self._library.mallopt(M_MMAP_MAX, 0)
+            self._library.mallopt(M_TRIM_THRESHOLD, -1)
+        else:
+            self._library.mallopt(M_MMAP_MAX, MOST_MAPPED)
+            self._library.mallopt(M_MMAP_THRESHOLD, self._mapped_from)
+            # As malloc itself has it where the size is dynamic.
+            self._library.mallopt(M_TRIM_THRESHOLD, 2 * self._mapped_from)
+            self._library.malloc_trim(0)
+
+
+def _glibc() -> Any | None:
+    """The C library, if its malloc says what it does."""
+    try:
+        library = ctypes.CDLL(None)
+        library.mallinfo2.restype = _Info
+        library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+        library.free.argtypes = [ctypes.c_void_p]
+        library.malloc_trim.argtypes = [ctypes.c_size_t]
+        library.mallopt.argtypes = [ctypes.c_int, ctypes.c_int]
+    except (AttributeError, OSError):
+        return None
+    return library
 
 
 def _first_mapped(is_mapped: Callable[[int], bool | None]) -> int | None:

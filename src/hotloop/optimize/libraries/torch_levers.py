@@ -8,13 +8,16 @@ from typing import Any
 
 from hotloop.loop.host import whole_cores
 from hotloop.loop.lever import Lever, Option
+from hotloop.loop.malloc import FreedMemory
 
 THREADS, FUSED, COMPILED = "torch_threads", "fused_optimiser", "compiled_modules"
+KEPT_MEMORY = "kept_memory"
 AUTOCAST, PRODUCTS = "autocast", "matmul_precision"
 NO = "no"
-# By rounding: threads and fused kernels add in another order, and updates carry that on.
 # Where its modules compute: as recognised, and in a learner of hotloop's own.
 _COMPUTING = ("act", "forward + backward", "update")
+# Threads and fused kernels add in another order, and updates carry that on; so do kernels on
+# tensors that lie elsewhere in memory.
 ROUNDING = 1e-3
 _FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 _COMPILERS = ("CXX", "g++", "c++", "clang++")
@@ -25,7 +28,7 @@ class TorchLevers:
 
     def owns(self, name: str) -> bool:
         """Whether the lever of this name is one of torch's."""
-        return name in (THREADS, FUSED, COMPILED, AUTOCAST, PRODUCTS)
+        return name in (THREADS, FUSED, COMPILED, KEPT_MEMORY, AUTOCAST, PRODUCTS)
 
     def prepare(self, options: Mapping[str, Option]) -> None:
         """Nothing to do."""
@@ -43,6 +46,7 @@ class TorchLevers:
             *_threads(torch),
             *_fused([each for each in optimisers if type(each).__name__ in _FUSED]),
             *_compiled(torch, modules),
+            _kept_memory(),
             *_number_formats(torch, modules),
         ]
 
@@ -132,6 +136,22 @@ def _compiled(torch: Any, modules: Sequence[Any]) -> list[Lever]:
             missing=_missing_for_compiling(),
         )
     ]
+
+
+def _kept_memory() -> Lever:
+    freed = FreedMemory()
+    return Lever(
+        KEPT_MEMORY,
+        (False, True),
+        now=False,
+        apply=freed.keep,
+        keeps_result=ROUNDING,
+        stages=(*_COMPUTING, "optimiser step"),
+        about="malloc keeps the memory of freed tensors on processors, and hands it out again",
+        area="memory",
+        risk="the process holds as much memory as it ever had in use",
+        missing="" if freed.is_there else "the malloc of glibc",
+    )
 
 
 def _missing_for_compiling() -> str:
