@@ -10,17 +10,17 @@ import ctypes
 import numpy as np
 from hotloop.loop.malloc import FreedMemory, _glibc
 
-def is_mapped():
+def is_mapped(mebibytes):
     library = _glibc()
     before = library.mallinfo2().hblks
-    block = np.ones(24 << 20, np.uint8)
+    block = np.ones(mebibytes << 20, np.uint8)
     return library.mallinfo2().hblks > before
 
 freed = FreedMemory()
 found = []
-for keep in (False, True, False):
+for keep, mebibytes in ((False, 20), (True, 24), (False, 24)):  # the first raises the size
     freed.keep(keep)
-    found.append(is_mapped())
+    found.append(is_mapped(mebibytes))
 print(*found if freed.is_there else "nothing known here".split())
 """
 PROGRAM = """
