@@ -1,5 +1,6 @@
 """Levers of recognised libraries: each changes what runs, and what cannot be tried says why."""
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
@@ -12,6 +13,7 @@ import hotloop
 from hotloop import Lever, Loop
 from hotloop.errors import SettingError
 from hotloop.optimize.libraries import LIVE, MADE, SETTING, Libraries, levers_for, set_levers
+from hotloop.optimize.same_result import prints_of
 
 pytest.importorskip("torch")
 import torch
@@ -302,3 +304,14 @@ def test_a_live_lever_is_set_and_known_as_one() -> None:
     with Libraries({}) as libraries:
         assert libraries.where(libraries.levers(loop)[0]) == LIVE
     assert found == [2]
+
+
+def test_a_proxy_of_what_is_gone_does_not_hinder_the_check() -> None:
+    class Gone:
+        pass
+
+    weight = torch.nn.Parameter(torch.ones(3))
+    proxies = [weakref.proxy(Gone())]  # as torch.compile leaves them
+    found = prints_of(Loop(lambda: 1))
+    assert any(each["shape"] == [3] and each["size"] == 1.0 for each in found)
+    del weight, proxies

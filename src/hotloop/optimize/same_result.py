@@ -98,6 +98,7 @@ def _parameters() -> list[Any]:
     found = [
         each
         for each in gc.get_objects()
-        if isinstance(each, torch.Tensor) and each.requires_grad and each.is_leaf
+        # Not `isinstance`: a proxy of what is gone raises when it is asked for its class.
+        if issubclass(type(each), torch.Tensor) and each.requires_grad and each.is_leaf
     ]
     return sorted(found, key=lambda each: (tuple(each.shape), float(each.detach().double().sum())))

@@ -136,7 +136,8 @@ def trials_view(outcome: Outcome) -> TableView:
     rows: list[list[Markup | str]] = [
         [
             written(each.changes, "  "),
-            each.problem or _ratio(each.ratio),
+            # The lines after the first say where in the loop it was; the run has them.
+            each.problem.partition("\n")[0] if each.problem else _ratio(each.ratio),
             str(each.rounds),
         ]
         for each in known_first[:SHOWN]
