@@ -57,7 +57,9 @@ def _of_workers(name: str, made: Made) -> Sequence[Lever]:
         Lever(
             f"{name} persistent_workers",
             (False, True),
-            made["persistent_workers"],
+            # Workers that are added begin as those that stay: to start them for each pass costs
+            # more than a short pass.
+            made["persistent_workers"] or not made["num_workers"],
             applies=has_workers,
             about="workers that stay from one pass to the next",
             area="communication",
