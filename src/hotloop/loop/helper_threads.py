@@ -18,6 +18,7 @@ TASKS, MAPS = Path("/proc/self/task"), Path("/proc/self/maps")
 RUNTIMES = ("libgomp", "libomp", "libiomp")
 # What starts a parallel region in all three: (task, its data, threads or 0 for all, flags).
 REGION = "GOMP_parallel"
+BUSY_NS = 10_000_000  # of processor time, by a thread that may have helped
 TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -54,12 +55,17 @@ class HelperThreads:
         self._spent_ns: dict[int, int] = dict.fromkeys(_AT_IMPORT, 0)
 
     def search(self) -> None:
-        """Find those of the calling thread, if there are threads that were not there before."""
-        now = _native_threads()
-        if now <= self._seen:
+        """Find those of the calling thread, if there are threads that compute and are not known.
+
+        A runtime that the loop has not used is left alone as far as can be seen: processes that are
+        forked after its first region may hang in it.
+        """
+        new = _native_threads() - self._seen
+        busy = {number for number in new if (thread_time_ns(number) or 0) > BUSY_NS}
+        if not busy:
             return
-        self._seen |= now
-        for number in _team_of_this_thread() & now:
+        self._seen |= busy
+        for number in _team_of_this_thread() & new:
             self._spent_ns.setdefault(number, 0)
 
     def read_ns(self) -> int:
