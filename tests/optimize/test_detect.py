@@ -137,14 +137,17 @@ main()
 def test_a_script_is_watched_between_its_own_iterations(tmp_path: Path) -> None:
     path = tmp_path / "script.py"
     path.write_text(SCRIPT)
-    detection = Detection(seconds=1.5, warm_up_s=0.5)
+    wanted = {("python loop", 12, "main"), ("float64", 14, "main")}
     before = everything_patched()
-    outcome = run_target(str(path), detection.run, start_limits=lambda _path: StartLimits())
-    assert outcome.error is None
-    found = {(each.detector, each.line, each.function) for each in detection.advice}
-    assert ("python loop", 12, "main") in found
-    assert ("float64", 14, "main") in found
-    assert everything_patched() == before
+    for seconds in (1.5, 10.0):  # on a busy machine there are too few samples in the first
+        detection = Detection(seconds=seconds, warm_up_s=0.5)
+        outcome = run_target(str(path), detection.run, start_limits=lambda _path: StartLimits())
+        assert outcome.error is None
+        assert everything_patched() == before
+        found = {(each.detector, each.line, each.function) for each in detection.advice}
+        if wanted <= found:
+            break
+    assert wanted <= found
 
 
 STAGED = """
