@@ -163,9 +163,9 @@ def write(results: Path, markdown: Path) -> None:
     lines = read(results)
     if not lines:
         raise SystemExit(f"{results}: no results yet; run without --page-only")
-    last = describe(lines[-1]["machine"]).partition("; ")
-    parts = [f"Last measured on {last[0]}; {last[2]}.", *_parts(scripts_in(results))]
-    page = "\n\n".join(["# Scripts that nobody adapted", *parts])
+    machine, parts = describe(lines[-1]["machine"]), _parts(scripts_in(results))
+    head = ["# Scripts that nobody adapted", f"Last measured on {machine}."]
+    page = "\n\n".join([*head, *parts])
     print(page)
     markdown.write_text(page + "\n")
 

@@ -6,8 +6,8 @@ import sys
 # What a thread computes beside the main one, by how it was started; in a process of its own, as the
 # threads of OpenMP stay.
 PROGRAM = """
-import os, sys, threading, time
-from hotloop.loop.helper_threads import HelperThreads, thread_time_ns
+import sys, threading, time
+from hotloop.loop.helper_threads import HelperThreads
 import torch
 
 torch.set_num_threads(2)

@@ -6,9 +6,12 @@ import sys
 import pytest
 
 KEEPING = """
-import ctypes
+import sys
 import numpy as np
 from hotloop.loop.malloc import FreedMemory, _glibc
+
+if _glibc() is None:
+    sys.exit(print("nothing known here"))
 
 def is_mapped(mebibytes):
     library = _glibc()
@@ -21,7 +24,7 @@ found = []
 for keep, mebibytes in ((False, 20), (True, 24), (False, 24)):  # the first raises the size
     freed.keep(keep)
     found.append(is_mapped(mebibytes))
-print(*found if freed.is_there else "nothing known here".split())
+print(*found)
 """
 PROGRAM = """
 import numpy as np
