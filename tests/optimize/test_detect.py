@@ -126,7 +126,7 @@ def main():
         out = np.zeros(100)
         for i in range(100):
             out[i] = np.tanh(x[i]).sum()
-        y = np.tile(x, (4, 1)) * half
+        y = np.tile(x, (20, 1)) * half
         np.tanh(y)
 
 

@@ -10,6 +10,9 @@ from collections.abc import Callable, Sequence
 from hotloop.loop.stack import stack_of
 
 SAMPLE_PERIOD_S = 0.001
+# The sampler waits for so long before it asks for the interpreter lock: where that is longer than
+# what the loop computes between two releases of it, only the releases would be seen.
+SWITCH_S = 1e-5
 
 
 class StackSampler:
@@ -26,7 +29,7 @@ class StackSampler:
         """Begin to sample."""
         # With the usual 5 ms the sampler would get the interpreter lock mostly where the loop
         # releases it, and would not see where it computes.
-        sys.setswitchinterval(SAMPLE_PERIOD_S / 10)
+        sys.setswitchinterval(SWITCH_S)
         self._thread = threading.Thread(target=self._sample, name="hotloop-sampler", daemon=True)
         self._thread.start()
 
