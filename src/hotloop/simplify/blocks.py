@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from hotloop.loop.arm import Arm
 from hotloop.simplify.arm_names import ALL_FREE, aa_name, is_aa, is_only
+from hotloop.simplify.arms import replaced_in
 from hotloop.simplify.record import Record
 
 # Rounds that an experiment should have. With fewer than LEAST_ROUNDS, blocks are no longer than
@@ -61,6 +62,7 @@ def plan_blocks(
     needed = max(
         2 * record.in_flight,
         record.drain_iterations,
+        round(record.transient_ns / iteration_ns),
         round(SNAPSHOTS * record.snapshot_s * 1e9 / iteration_ns),
         1,
     )
@@ -96,6 +98,13 @@ _LAST: tuple[Callable[[str], bool], ...] = (
     lambda name: name.startswith("pad "),
     lambda name: is_only(name) or name == ALL_FREE,
 )
+
+
+def drain_of(record: Record, arm: Arm) -> int:
+    """How many iterations of this arm are not timed after the switch to it."""
+    replaced = replaced_in(arm)
+    drain = record.drain_iterations if replaced else record.drain_base
+    return max(drain, *(record.transients.get(name, 0) for name in replaced), 0)
 
 
 def _drain_s(block_ns: float) -> float:

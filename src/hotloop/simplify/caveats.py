@@ -36,7 +36,7 @@ def warnings_of(record: Record, complete: bool) -> list[str]:
 def blocks_of(record: Record) -> str:
     """Say how long blocks were, and what is left out after a switch of arms."""
     least, most = min(record.iterations, default=0), max(record.iterations, default=0)
-    untimed = record.drain_iterations
+    untimed = max(record.drain_iterations, *record.transients.values(), 0)
     text = f"blocks of {f'{least} to ' if least < most else ''}{most} iterations"
     left_out = [f"up to {max(untimed, record.drain_base)} iterations"] if untimed else []
     if record.drain_s:

@@ -78,20 +78,46 @@ def stretch_of(block: Block, outermost: Sequence[int], lane: int) -> Stretch:
 
 @dataclass(frozen=True)
 class Pilot:
-    """The effect of a switch of arms on the iterations after it."""
+    """The effect of a switch of arms on the iterations after it.
 
-    transient: int  # of an arm with a free stage: iterations until its time is its own
-    transient_base: int  # of the baseline after it
-    carry_over: float  # how much a gain would be off if nothing were left out
-    settled: bool  # whether the stretches were long enough to tell
+    transients: by stage, the iterations until the time of the arm in which it is free is its own.
+    transient_ns: how long the longest of these transients takes. transient_base: the iterations
+    of the baseline after them. carry_over: how much a gain would be off if nothing were left out.
+    settled: whether the stretches were long enough to tell.
+    """
+
+    transients: dict[str, int] = field(default_factory=dict)
+    transient_ns: float = 0.0
+    transient_base: int = 0
+    carry_over: float = 0.0
+    settled: bool = False
     feeds: dict[str, list[str]] = field(default_factory=dict)  # by stage: those it keeps going
     # Stages that wait for something unseen, and how long a typical call then is, in ns.
     waits: dict[str, float] = field(default_factory=dict)
     other_cpu: float = 0.0
     presence: dict[str, float] = field(default_factory=dict)  # of stages in the iterations
 
+    @property
+    def transient(self) -> int:
+        """The most iterations until the time of an arm with a free stage is its own."""
+        return max(self.transients.values(), default=0)
 
-NO_PILOT = Pilot(0, 0, 0.0, settled=False)
+
+@dataclass(frozen=True)
+class Transient:
+    """The iterations after a switch that are not yet the arm's own.
+
+    iterations: of so many that were `seen`. ns: what they take. carried: what they add to a block,
+    as a share of what a block of the baseline takes.
+    """
+
+    iterations: int
+    seen: int
+    ns: float = 0.0
+    carried: float = 0.0
+
+
+NO_PILOT = Pilot()
 """Where there was no time for one."""
 
 
@@ -106,16 +132,18 @@ def pilot_of(
     free_arms: stage by the arm that makes it free; numbers: of the stages by name; block:
     iterations of a block as it would be without the pilot.
     """
-    transients = {pair: _transient(rows, block) for pair, rows in stretches.items()}
     base = [s for (_, arm), rows in stretches.items() if arm == BASELINE for s in rows]
+    whole = float(np.median([np.median(s.durations_ns) for s in base])) if base else 0.0
+    found = {pair: _transient(rows, block, whole) for pair, rows in stretches.items()}
+    of_free = {free_arms[arm]: each for (_, arm), each in found.items() if arm in free_arms}
     settled = all(
-        end < length / 3 and not _drifts([row.durations_ns[:length] for row in stretches[pair]])
-        for pair, (end, length, _) in transients.items()
+        each.iterations < each.seen / 3
+        and not _drifts([row.durations_ns[: each.seen] for row in stretches[pair]])
+        for pair, each in found.items()
         if pair[1] in free_arms
     )
     feeds: dict[str, list[str]] = {}
     waits: dict[str, float] = {}
-    whole = float(np.median([np.median(s.durations_ns) for s in base])) if base else 0.0
     for (_, arm), rows in stretches.items():
         if arm not in free_arms:
             continue
@@ -131,9 +159,10 @@ def pilot_of(
                 longest = max(row.call_ns.get(number, 0.0) for row in rows)
                 waits[other] = max(longest, waits.get(other, 0.0))
     return Pilot(
-        transient=max((t[0] for p, t in transients.items() if p[1] in free_arms), default=0),
-        transient_base=max((t[0] for p, t in transients.items() if p[1] == BASELINE), default=0),
-        carry_over=max((t[2] for t in transients.values()), default=0.0),
+        transients={name: each.iterations for name, each in of_free.items()},
+        transient_ns=max((each.ns for each in of_free.values()), default=0.0),
+        transient_base=max((t.iterations for p, t in found.items() if p[1] == BASELINE), default=0),
+        carry_over=max((each.carried for each in found.values()), default=0.0),
         settled=settled,
         feeds=feeds,
         waits=waits,
@@ -168,8 +197,13 @@ def apply_pilot(record: Record, pilot: Pilot, declared: int, ahead: Mapping[str,
     out = record.in_flight + 1 if record.concurrent or record.in_flight else 0
     out = max(out, _handed_on(record, pilot))
     margin = QUEUE_MARGIN if record.concurrent else 1.0
-    record.drain_iterations = max(out, math.ceil(margin * pilot.transient))
+    record.drain_iterations = out
     record.drain_base = max(out, math.ceil(margin * pilot.transient_base))
+    if record.concurrent or record.in_flight:
+        record.drain_iterations = max(out, math.ceil(margin * pilot.transient))
+    else:
+        # No queue: these are an effect of the processor and of other programs on this arm alone.
+        record.transients, record.transient_ns = dict(pilot.transients), pilot.transient_ns
 
 
 def _handed_on(record: Record, pilot: Pilot) -> int:
@@ -203,31 +237,31 @@ def _what_shows_something_unseen(pilot: Pilot, ahead: Mapping[str, int]) -> str 
     return None
 
 
-def _transient(rows: list[Stretch], block: int) -> tuple[int, int, float]:
+def _transient(rows: list[Stretch], block: int, whole_ns: float) -> Transient:
     """The iterations to leave out, of how many that were seen, and what they would carry over.
 
     Repetitions are combined by position. The end of the transient is the first position from
     which the rest of the first half is no longer off by more than `CARRIED` of a block, or by
-    the error of a sum of so many.
+    the error of a sum of so many. A gain is a share of the baseline's time, so that a block takes
+    `whole_ns` for an iteration here, also in an arm that is much shorter.
     """
     length = min(len(row.durations_ns) for row in rows)
     half = length // 2
-    if half < 2:
-        return 0, length, 0.0
+    if half < 2 or not _carries([row.durations_ns[:length] for row in rows]):
+        return Transient(0, length)
     typical = np.median([row.durations_ns[:length] for row in rows], axis=0)
     late = typical[half:]
     settled = float(np.median(late))
     spread = 1.4826 * float(np.median(np.abs(late - settled)))
     off = np.clip(typical[:half] - settled, -settled, 20 * settled)
-    if not _carries([row.durations_ns[:length] for row in rows]):
-        return 0, length, 0.0
     _keep_first_run(off, 3 * spread + CARRIED * settled)
     # What is carried over if the first k iterations are left out, for every k.
     carried = np.abs(np.append(np.cumsum(off[::-1])[::-1], 0.0))
     left = half - np.arange(half + 1)
-    allowed = np.maximum(CARRIED * block / SHORTER * settled, 3 * spread * np.sqrt(left))
+    allowed = np.maximum(CARRIED * block / SHORTER * whole_ns, 3 * spread * np.sqrt(left))
     end = int(np.argmax(carried <= allowed))
-    return end, length, float(carried[0] / (max(block, 1) * settled)) if settled else 0.0
+    share = float(carried[0] / (max(block, 1) * whole_ns)) if whole_ns else 0.0
+    return Transient(end, length, float(typical[:end].sum()), share)
 
 
 def _keep_first_run(off: np.ndarray, noise: float) -> None:

@@ -85,6 +85,8 @@ class Record:
     drain_iterations: int = 0  # left out at the start of an arm with something replaced
     drain_base: int = 0  # and at the start of the others
     drain_s: float = 0.0  # and at the start of all of them
+    transients: dict[str, int] = field(default_factory=dict)  # by stage, where it is replaced
+    transient_ns: float = 0.0  # how long the longest of these takes
     probe_cost: ProbeCost = field(default_factory=ProbeCost)
     carry_over: float | None = None
     block_settled: bool = True

@@ -16,8 +16,8 @@ from hotloop.loop.conduct import MOST_DRAINED, Measurement, Request
 from hotloop.loop.event import current_lane
 from hotloop.simplify.aa import aa_test
 from hotloop.simplify.arm_names import ALL_FREE, BASELINE, is_aa, is_free, only_name
-from hotloop.simplify.arms import Pace, first_arms, replaced_in, second_arms
-from hotloop.simplify.blocks import BlockPlan, plan_blocks
+from hotloop.simplify.arms import Pace, first_arms, second_arms
+from hotloop.simplify.blocks import BlockPlan, drain_of, plan_blocks
 from hotloop.simplify.estimate import MIN_ROUNDS
 from hotloop.simplify.pilot import apply_pilot
 from hotloop.simplify.pilot_blocks import GOLDEN, run_pilot
@@ -163,8 +163,7 @@ class Rounds:
         # forgotten when they are over. Without, they are the arm's own.
         record, put_back = self._record, self._trials.put_back
         queues = record.concurrent
-        drain = record.drain_iterations if replaced_in(arm) else record.drain_base
-        drain_s = record.drain_s
+        drain, drain_s = drain_of(record, arm), record.drain_s
         if arm.name in self._typical_ns:
             # What ends by the clock ends in a long iteration more often than not, and the timed
             # ones after it would have less of the loop's rare work.
