@@ -226,7 +226,7 @@ def test_a_frozen_module_of_torch_is_found() -> None:
         with torch.no_grad():
             frozen(x)  # fault
 
-    (advice,) = watch(body, "equal inputs")
+    (advice,) = watch(body, "equal inputs", seconds=2.0)
     assert advice.line == line_of(body)
     assert "Sequential" in advice.sentence
     assert figure(advice, "different inputs") == 1

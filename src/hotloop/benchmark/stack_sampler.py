@@ -16,9 +16,14 @@ SWITCH_S = 1e-5
 
 
 class StackSampler:
-    """Gives the stack of the thread that made the sampler to `take`, the innermost frame first."""
+    """Samples the thread that made the sampler.
 
-    def __init__(self, take: Callable[[Sequence[types.FrameType]], None]) -> None:
+    `take` is given each stack, the innermost frame first, with the seconds that it stands for:
+    those since the sample before. Where the loop computes and keeps the interpreter lock the
+    sampler waits, and where it sleeps it does not, so that a sample there stands for less time.
+    """
+
+    def __init__(self, take: Callable[[Sequence[types.FrameType], float], None]) -> None:
         self._take = take
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
@@ -43,10 +48,13 @@ class StackSampler:
 
     def _sample(self) -> None:
         rng = random.Random(0)
+        last_s = time.perf_counter()
         while not self._stop.is_set():
-            stack = stack_of(self._watched)
-            if stack:
-                self._take(stack)
-            del stack
             # Never in phase with a loop whose iterations take a round number of milliseconds.
             time.sleep(SAMPLE_PERIOD_S * rng.uniform(0.5, 1.5))
+            stack = stack_of(self._watched)
+            now_s = time.perf_counter()
+            if stack:
+                self._take(stack, now_s - last_s)
+            last_s = now_s
+            del stack

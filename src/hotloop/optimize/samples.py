@@ -1,12 +1,14 @@
 """Samples of the stack: the share of the loop's time of every line and every function."""
 
+import itertools
 import types
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
-from hotloop.loop.figures import Figure, Interval, Unknown, mean_interval
+from hotloop.loop.figures import Figure, Interval, Unknown, rate_interval
 from hotloop.optimize.advice import HotLine
 from hotloop.optimize.places import Place, is_users
 
@@ -15,42 +17,52 @@ Stack = tuple[Level, ...]  # the innermost first
 
 HOTTEST = 3
 
+Key = TypeVar("Key", bound=Hashable)
+
 
 class Samples:
-    """Stacks of the loop's thread, in the order in which they were taken."""
+    """Stacks of the loop's thread, and the time that each stands for, in the order of taking."""
 
     def __init__(self) -> None:
-        self.stacks: list[Stack] = []
+        self._stacks: list[Stack] = []
+        self._seconds: list[float] = []
         # By identity: hashing a code object takes about as long as walking the whole stack.
         self._same: dict[tuple[int, ...], Stack] = {}
 
-    def take(self, stack: Sequence[types.FrameType]) -> None:
-        """Keep the functions and lines of a stack, the innermost first."""
+    def take(self, stack: Sequence[types.FrameType], seconds: float) -> None:
+        """Keep the functions and lines of a stack, the innermost first, for so much time."""
         levels: list[Level] = []
         key: list[int] = []
         for frame in stack:
             line = frame.f_lineno or 0  # some instructions belong to no line
             levels.append((frame.f_code, line))
             key += (id(frame.f_code), line)
-        self.stacks.append(self._same.setdefault(tuple(key), tuple(levels)))
+        self._stacks.append(self._same.setdefault(tuple(key), tuple(levels)))
+        self._seconds.append(seconds)
+
+    def shares(self) -> list[tuple[Stack, float]]:
+        """Each stack that was seen, once, with its share of the time."""
+        spent: Counter[int] = Counter()
+        for stack, seconds in zip(self._stacks, self._seconds, strict=True):
+            spent[id(stack)] += round(seconds * 1e9)
+        return [(stack, spent[id(stack)] / spent.total()) for stack in self._same.values()]
 
     def share(self, test: Callable[[Stack], bool]) -> Figure:
-        """The share of the samples that pass a test, with its interval."""
-        if not self.stacks:
+        """The share of the time of the stacks that pass a test, with its interval."""
+        if not self._stacks:
             return Unknown("no sample of the stack was taken")
         verdicts = {id(stack): test(stack) for stack in self._same.values()}
-        passed = np.array([verdicts[id(stack)] for stack in self.stacks], dtype=float)
-        found = mean_interval(passed)
+        passed = np.array([verdicts[id(stack)] for stack in self._stacks], dtype=float)
+        seconds = np.array(self._seconds)
+        found = rate_interval(passed * seconds, seconds * 1e9)
         if found.value == 0.0:
             # With none of n samples, less than 3/n of the time at 95%.
             return Interval(0.0, 0.0, min(1.0, 3.0 / len(passed)))
         return found.at_most(1.0)
 
     def value(self, test: Callable[[Stack], bool]) -> float:
-        """The share of the samples that pass a test, without an interval; 0 without samples."""
-        count = Counter(map(id, self.stacks))
-        passed = sum(count[id(stack)] for stack in self._same.values() if test(stack))
-        return passed / max(len(self.stacks), 1)
+        """The share of the time of the stacks that pass a test; 0 without samples."""
+        return sum(share for stack, share in self.shares() if test(stack))
 
     def share_of_lines(self, file: str, first: int, last: int, function: str) -> Figure:
         """The share of the time in which a line from `first` to `last` was on the stack."""
@@ -66,36 +78,41 @@ class Samples:
 
     def hottest(self, function: str, file: str) -> tuple[HotLine, ...]:
         """The lines of a function with the largest shares, the largest first."""
-        count: Counter[int] = Counter()
-        for stack in self.stacks:
-            count.update(
-                {
-                    line
-                    for code, line in stack
-                    if code.co_filename == file and code.co_qualname == function
-                }
-            )
+
+        def of_function(stack: Stack) -> Iterable[int]:
+            return {
+                line
+                for code, line in stack
+                if code.co_filename == file and code.co_qualname == function
+            }
+
+        shares = self._shares_of(of_function)
         return tuple(
             HotLine(file, line, function, self.share_at(Place(file, line, function)))
-            for line, _ in count.most_common(HOTTEST)
+            for line in sorted(shares, key=lambda line: -shares[line])[:HOTTEST]
         )
 
-    def user_lines(self) -> Counter[Place]:
-        """How many samples have each line of the user's code innermost, nothing of theirs below."""
-        count: Counter[Place] = Counter()
-        for stack in self.stacks:
-            for code, line in stack:
-                if is_users(code.co_filename):
-                    count[Place(code.co_filename, line, code.co_qualname)] += 1
-                    break
-        return count
+    def user_lines(self) -> dict[Place, float]:
+        """The share of the time of each line of the user's code with nothing of theirs below."""
 
-    def user_codes(self) -> Counter[types.CodeType]:
-        """In how many samples each function of the user was on the stack."""
-        count: Counter[types.CodeType] = Counter()
-        for stack in self.stacks:
-            count.update({code for code, _ in stack if is_users(code.co_filename)})
-        return count
+        def innermost(stack: Stack) -> Iterable[Place]:
+            users = (level for level in stack if is_users(level[0].co_filename))
+            return [Place(c.co_filename, n, c.co_qualname) for c, n in itertools.islice(users, 1)]
+
+        return self._shares_of(innermost)
+
+    def user_codes(self) -> dict[types.CodeType, float]:
+        """The share of the time in which each function of the user was on the stack."""
+        return self._shares_of(
+            lambda stack: {code for code, _ in stack if is_users(code.co_filename)}
+        )
+
+    def _shares_of(self, keys_of: Callable[[Stack], Iterable[Key]]) -> dict[Key, float]:
+        found: dict[Key, float] = {}
+        for stack, share in self.shares():
+            for key in keys_of(stack):
+                found[key] = found.get(key, 0.0) + share
+        return found
 
 
 def _at_lines(stack: Stack, file: str, first: int, last: int, function: str) -> bool:

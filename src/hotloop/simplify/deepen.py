@@ -40,23 +40,24 @@ HOT_LINES = 5
 
 @dataclass
 class CallTree:
-    """Counts of samples of the stack below a stage."""
+    """The sampled time of the stack below a stage, in ns."""
 
     inside: int = 0
     children: Counter[types.CodeType] = field(default_factory=Counter)
     lines: Counter[tuple[str, int, str]] = field(default_factory=Counter)
 
-    def take(self, code: types.CodeType, stack: Sequence[types.FrameType]) -> None:
-        """Count one sample, if `code` is running in it."""
+    def take(self, code: types.CodeType, stack: Sequence[types.FrameType], seconds: float) -> None:
+        """Count one sample for so much time, if `code` is running in it."""
         codes = [frame.f_code for frame in stack]
         depth = next((k for k, each in enumerate(codes) if each is code), None)
         if depth is None:
             return
-        self.inside += 1
+        ns = round(seconds * 1e9)
+        self.inside += ns
         at = codes[0]
-        self.lines[(at.co_filename, stack[0].f_lineno, at.co_name)] += 1
+        self.lines[(at.co_filename, stack[0].f_lineno, at.co_name)] += ns
         if depth:
-            self.children[_past_probe(codes[:depth])] += 1
+            self.children[_past_probe(codes[:depth])] += ns
 
 
 @dataclass
@@ -151,17 +152,17 @@ class Deepening:
         finally:
             sampler.stop()
         level.hot_lines = [
-            (file, line, function, count / max(tree.inside, 1))
-            for (file, line, function), count in tree.lines.most_common(HOT_LINES)
+            (file, line, function, spent / max(tree.inside, 1))
+            for (file, line, function), spent in tree.lines.most_common(HOT_LINES)
         ]
         parent = self._control.stages[level.stage]
         covered = 0
-        for code, count in tree.children.most_common():
+        for code, spent in tree.children.most_common():
             if covered >= COVERED * tree.inside:
                 break
-            covered += count
+            covered += spent
             name = f"{level.stage}/{code.co_name.strip('_')}"
-            share = count / tree.inside
+            share = spent / tree.inside
             if not self._wrap(code, name, parent):
                 level.left_out.append(f"{code.co_name} ({share:.0%}): found nowhere to wrap it")
             else:

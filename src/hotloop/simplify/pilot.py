@@ -142,22 +142,7 @@ def pilot_of(
         for pair, each in found.items()
         if pair[1] in free_arms
     )
-    feeds: dict[str, list[str]] = {}
-    waits: dict[str, float] = {}
-    for (_, arm), rows in stretches.items():
-        if arm not in free_arms:
-            continue
-        for other, number in [*numbers.items(), (REST, REST_NUMBER)]:
-            if other == free_arms[arm]:
-                continue
-            before = [row.calls.get(number, 0.0) for row in base]
-            if max(row.calls.get(number, 0.0) for row in rows) < FED_SHARE * min(before):
-                feeds.setdefault(free_arms[arm], []).append(other)
-            took = min(row.call_ns.get(number, 0.0) for row in rows)
-            most = max(row.call_ns.get(number, 0.0) for row in base)
-            if took > WAITS_FACTOR * most and took > most + WAITS_SHARE * whole:
-                longest = max(row.call_ns.get(number, 0.0) for row in rows)
-                waits[other] = max(longest, waits.get(other, 0.0))
+    feeds, waits = _feeds_and_waits(stretches, free_arms, numbers, base, whole)
     return Pilot(
         transients={name: each.iterations for name, each in of_free.items()},
         transient_ns=max((each.ns for each in of_free.values()), default=0.0),
@@ -173,6 +158,33 @@ def pilot_of(
             if base
         },
     )
+
+
+def _feeds_and_waits(
+    stretches: Mapping[tuple[str, str], list[Stretch]],
+    free_arms: Mapping[str, str],
+    numbers: Mapping[str, int],
+    base: Sequence[Stretch],
+    whole_ns: float,
+) -> tuple[dict[str, list[str]], dict[str, float]]:
+    """What is called less while another stage is free, and what then takes longer, in ns."""
+    feeds: dict[str, list[str]] = {}
+    waits: dict[str, float] = {}
+    for (_, arm), rows in stretches.items():
+        if arm not in free_arms:
+            continue
+        for other, number in [*numbers.items(), (REST, REST_NUMBER)]:
+            if other == free_arms[arm]:
+                continue
+            before = [row.calls.get(number, 0.0) for row in base]
+            if max(row.calls.get(number, 0.0) for row in rows) < FED_SHARE * min(before):
+                feeds.setdefault(free_arms[arm], []).append(other)
+            took = min(row.call_ns.get(number, 0.0) for row in rows)
+            most = max(row.call_ns.get(number, 0.0) for row in base)
+            if took > WAITS_FACTOR * most and took > most + WAITS_SHARE * whole_ns:
+                longest = max(row.call_ns.get(number, 0.0) for row in rows)
+                waits[other] = max(longest, waits.get(other, 0.0))
+    return feeds, waits
 
 
 def apply_pilot(record: Record, pilot: Pilot, declared: int, ahead: Mapping[str, int]) -> None:

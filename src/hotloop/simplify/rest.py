@@ -6,7 +6,6 @@ there is none, to the function that calls stages.
 """
 
 import sys
-import time
 import types
 from collections import Counter
 from collections.abc import Sequence
@@ -38,30 +37,22 @@ class Frame:
 
 @dataclass
 class RestSamples:
-    """The time at each stack that was sampled, and which functions call stages.
-
-    A sample stands for the time since the one before: the sampler waits where the loop computes
-    and keeps the interpreter lock, and takes more samples where it sleeps.
-    """
+    """The time at each stack that was sampled, and which functions call stages."""
 
     seconds: float = 0.0
     around: set[types.CodeType] = field(default_factory=set)
     stacks: dict[tuple[Frame, ...], float] = field(default_factory=dict)
-    last_s: float | None = None  # when the last sample was taken
 
-    def take(self, stack: Sequence[types.FrameType]) -> None:
-        """Count one sample, the innermost frame first."""
-        now = time.perf_counter()
-        passed = 0.0 if self.last_s is None else now - self.last_s
-        self.last_s = now
-        self.seconds += passed
+    def take(self, stack: Sequence[types.FrameType], seconds: float) -> None:
+        """Count one sample, the innermost frame first, for so much time."""
+        self.seconds += seconds
         codes = [frame.f_code for frame in reversed(stack)]
         staged = next((k for k, code in enumerate(codes) if code.co_name.startswith(FRAME)), None)
         if staged is not None:
             self.around.update(codes[:staged])
             return
         frames = tuple(_frame(each) for each in reversed(stack))
-        self.stacks[frames] = self.stacks.get(frames, 0.0) + passed
+        self.stacks[frames] = self.stacks.get(frames, 0.0) + seconds
 
     def places(self) -> list[Place]:
         """What runs between the stages, by its share of the time."""

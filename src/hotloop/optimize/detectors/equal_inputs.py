@@ -67,13 +67,12 @@ class EqualInputs:
         return {Phase.LINES: self._watch}
 
     def _watch(self, watched: Watched) -> Any:
-        count: Counter[int] = Counter()
-        for stack in watched.samples.stacks:
+        shares: dict[int, float] = {}
+        for stack, share in watched.samples.shares():
             called = {id(code): code for code in _called_by_the_user(stack)}
             self._hot |= called
-            count.update(called.keys())
-        least = LEAST_SHARE * len(watched.samples.stacks)
-        self._hot = {number: code for number, code in self._hot.items() if count[number] >= least}
+            shares |= {number: shares.get(number, 0.0) + share for number in called}
+        self._hot = {n: code for n, code in self._hot.items() if shares[n] >= LEAST_SHARE}
         return self._following(watched) if self._hot else None
 
     @contextmanager
@@ -208,7 +207,7 @@ def _depth(watched: Watched, code: types.CodeType) -> float:
     """How far from the outermost frame a function runs, at the least."""
     depths = [
         len(stack) - next(k for k, (each, _) in enumerate(stack) if each is code)
-        for stack in {id(stack): stack for stack in watched.samples.stacks}.values()
+        for stack, _ in watched.samples.shares()
         if _has(stack, code)
     ]
     return min(depths, default=0)

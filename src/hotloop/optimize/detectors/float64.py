@@ -6,7 +6,6 @@ with the arrays that they compute with before, and what they set after.
 
 import types
 import weakref
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -65,8 +64,7 @@ class Float64:
         self._wide: set[Place] = set()  # lines that compute in float64
         self._pending: dict[int, _Pending] = {}
         self._widened: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-        self._hot: Counter[types.CodeType] = Counter()
-        self._least = 0.0
+        self._hot: dict[types.CodeType, float] = {}  # by its share of the time
 
     @property
     def phases(self) -> Mapping[Phase, Instrument]:
@@ -81,7 +79,6 @@ class Float64:
     @contextmanager
     def _watch_numpy(self, watched: Watched) -> Iterator[None]:
         self._hot = watched.samples.user_codes()
-        self._least = LEAST_SHARE * len(watched.samples.stacks)
         watched.tracer.followers.append(self)
         yield
         self._pending.clear()
@@ -114,7 +111,7 @@ class Float64:
 
     def wants_lines(self, code: types.CodeType) -> bool:
         """Whether a function takes any time."""
-        return self._hot[code] >= max(self._least, 1) and code.co_name != "<lambda>"
+        return self._hot.get(code, 0.0) >= LEAST_SHARE and code.co_name != "<lambda>"
 
     def wants_call(self, _frame: types.FrameType) -> bool:
         """Whether it follows calls: no."""

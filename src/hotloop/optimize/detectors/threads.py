@@ -75,7 +75,9 @@ class Threads:
         lines = watched.samples.user_lines()
         if most < 2 or threads <= cores or waiting < LEAST_WAITING or not lines:
             return []
-        place = _where_set({line.file for line in lines}) or lines.most_common(1)[0][0]
+        place = _where_set({line.file for line in lines}) or max(
+            lines, key=lambda line: lines[line]
+        )
         return [
             watched.advice(
                 "threads",

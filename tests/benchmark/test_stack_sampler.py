@@ -1,0 +1,53 @@
+"""Samples of a thread's stack, against times that the thread itself has measured."""
+
+import random
+import sys
+import time
+import types
+from collections import Counter
+from collections.abc import Sequence
+
+from hotloop.benchmark.stack_sampler import StackSampler
+
+ROUNDS = 10
+NUMBERS = list(range(40_000))
+random.Random(0).shuffle(NUMBERS)
+
+
+def computes() -> None:
+    """One native call that keeps the interpreter lock to its end, for some ms."""
+    sorted(NUMBERS)
+
+
+def sleeps() -> None:
+    time.sleep(0.01)
+
+
+def test_a_function_that_keeps_the_interpreter_lock_has_its_share_of_the_time() -> None:
+    """The sampler takes one sample after each such call, and ten while the loop sleeps."""
+    sampled: Counter[str] = Counter()
+    number: Counter[str] = Counter()
+
+    def take(stack: Sequence[types.FrameType], seconds: float) -> None:
+        name = "computes" if any(f.f_code is computes.__code__ for f in stack) else "other"
+        sampled[name] += round(seconds * 1e9)
+        number[name] += 1
+
+    switch_s = sys.getswitchinterval()
+    sampler = StackSampler(take)
+    sampler.start()
+    spent_ns = 0
+    begin = time.perf_counter_ns()
+    try:
+        for _ in range(ROUNDS):
+            start = time.perf_counter_ns()
+            computes()
+            spent_ns += time.perf_counter_ns() - start
+            sleeps()
+        whole_ns = time.perf_counter_ns() - begin
+    finally:
+        sampler.stop()
+    assert sys.getswitchinterval() == switch_s
+    share = sampled["computes"] / sampled.total()
+    assert abs(share - spent_ns / whole_ns) < 0.2
+    assert number["computes"] / number.total() < share / 2, "samples alone would tell another story"
