@@ -101,7 +101,8 @@ TABLE: Mapping[str, Script] = {
         "data",
         (32, 432),
         target=("-m", "torch.distributed.run"),
-        before=("--nproc-per-node", "2", "{script}"),
+        # Both versions take turns, and each needs a port of its own.
+        before=("--standalone", "--nproc-per-node", "2", "{script}"),
     ),
     "lightning_fit": Script("language", "lightning", _SUPERVISED, "samples", "data", (64, 864)),
     "transformers_trainer": Script(
