@@ -90,7 +90,12 @@ TABLE: Mapping[str, Script] = {
         options=("--stage", "__main__:choose_actions"),
     ),
     "cleanrl_dqn": Script(
-        "rl", "torch", (*_ACTING, *_LEARNING, "log"), "env steps", "log", (1_000, 8_000)
+        "rl",
+        "torch",
+        (*_ACTING, *_LEARNING, "log"),
+        "env steps",
+        "log",
+        (6_000, 20_000),  # as in the experiment, it no longer acts by chance
     ),
     "torch_images": Script("rl", "torch", _SUPERVISED, "samples", "data", (64, 864)),
     "ddp": Script(
