@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hotloop.loop.cost import ERROR_SHARE
 from hotloop.loop.figures import student_quantile, student_tail
-from hotloop.simplify.estimate import PROBE_ERROR, Samples
+from hotloop.simplify.estimate import Samples
 from hotloop.simplify.means import holm
 from hotloop.simplify.slack import fit_slack
 from support.often import examples
@@ -169,7 +170,7 @@ def test_the_cost_of_measuring_is_subtracted_in_serial_loops_with_its_error() ->
     gain = means.gain("free x", "baseline")
     assert gain.value == pytest.approx(0.5)
     reach = student_quantile(0.975, 7)
-    assert gain.half_width == pytest.approx(reach * PROBE_ERROR * 20 * 0.5 / 100)
+    assert gain.half_width == pytest.approx(reach * ERROR_SHARE * 20 * 0.5 / 100)
     difference = means.difference("baseline", "free x")
     assert difference.value == pytest.approx(50)
     assert difference.half_width == pytest.approx(0, abs=1e-9), "the same was left out of both"

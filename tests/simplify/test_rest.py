@@ -11,8 +11,9 @@ from hotloop.loop.conduct import drive
 from hotloop.loop.control import SharedControl
 from hotloop.loop.loop import Loop
 from hotloop.loop.stage import Stage
-from hotloop.simplify.record import Place, Record
+from hotloop.simplify.record import Record
 from hotloop.simplify.rest import sample_rest
+from hotloop.simplify.stage_facts import Place
 
 
 def prepare() -> None:

@@ -14,8 +14,9 @@ from hotloop.report import statements
 from hotloop.report.simplify import headline, verdict_table
 from hotloop.simplify.arm_names import BASELINE, aa_name, free_name
 from hotloop.simplify.judge import judge
-from hotloop.simplify.record import Record, StageFacts
+from hotloop.simplify.record import Record
 from hotloop.simplify.settings import SimplifySettings
+from hotloop.simplify.stage_facts import StageFacts
 from hotloop.simplify.verdict import Verdict
 from support.stages import MS, stage_facts
 

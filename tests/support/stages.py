@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from hotloop.simplify.record import StageFacts
+from hotloop.simplify.stage_facts import StageFacts
 
 MS = 1_000_000
 

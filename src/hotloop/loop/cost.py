@@ -9,14 +9,24 @@ from hotloop.loop.control import SharedControl
 from hotloop.loop.stage import Stage
 
 CALLS, REPETITIONS = 100, 15
+# What a probe takes depends on the caches of the loop that it stands in.
+ERROR_SHARE = 0.3
 
 
 @dataclass(frozen=True)
 class ProbeCost:
-    """In ns a call: the cost of timing it, and of replaying it."""
+    """In ns a call: the cost of timing it, and of replaying it.
+
+    Both are of calls that follow each other. more_ns: how much more either costs in the loop
+    itself. iteration_ns: what it takes in an iteration to see that it has ended. error_share: by
+    how much all of this may be off.
+    """
 
     timed_ns: float = 0.0
     replayed_ns: float = 0.0
+    more_ns: float = 0.0
+    iteration_ns: float = 0.0
+    error_share: float = ERROR_SHARE
 
 
 def probe_cost(clock: Clock) -> ProbeCost:

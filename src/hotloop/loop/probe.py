@@ -76,6 +76,7 @@ class Probe:
         self.effect_is_known = False
         self.cannot_replace: str | None = None
         self.part_of: str | None = None
+        self.is_whole = False  # whether its calls are all calls of other stages too
         self.reads_ahead = 0  # items that an iterable's own workers make before they are asked for
         self.function: Callable[..., Any] | None = None
         self.delayed_ns = 0

@@ -26,6 +26,7 @@ class StageView(Protocol):
     effect_is_known: bool  # whether its calls need not be compared with its effect
     cannot_replace: str | None  # why its calls are never replaced, whatever its effect
     part_of: str | None  # what it is a part of, and is also judged in together with others
+    is_whole: bool  # whether its calls are all calls of other stages too
     function: Callable[..., Any] | None
     delayed_ns: int
 

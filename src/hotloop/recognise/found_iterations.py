@@ -13,7 +13,7 @@ from hotloop.loop.values import torch_if_loaded
 from hotloop.recognise.calls import COUNTED_SOURCES, SIDE_WORK, TOO_MANY_OF_A_SOURCE
 from hotloop.recognise.period import Call, Iteration, Matcher, find_iteration
 from hotloop.recognise.phases import InnerPhase, inner_phases
-from hotloop.recognise.places import OPTIMISER_STEP, TRANSFORMED, UPDATES, WAIT
+from hotloop.recognise.places import ACT, FORWARD, OPTIMISER_STEP, TRANSFORMED, UPDATES, WAIT
 from hotloop.recognise.recognition import ENV_STEPS, SAMPLES, Recognition
 
 # So many iterations are seen, or so few where each takes long, before they are believed.
@@ -105,6 +105,7 @@ class FoundIterations:
         watched_s = (now_ns - self._begin_ns) * 1e-9
         if isinstance(found, Iteration) and self._is_believed(found, watched_s):
             self._matcher = Matcher(found)
+            self._recognition.control.marking = _seen_by(self._matcher)
             self._usual_calls = sum(found.calls.values())
             self._steady = dict(found.steady)
             self._choose_unit()
@@ -159,6 +160,10 @@ class FoundIterations:
 
     def _leave_out_the_unusual(self, name: str, starts: bool) -> None:
         """Be away from when an iteration has far too many calls, until the next one starts."""
+        if self._recognition.control.marks_only:
+            self._begun_calls = 0
+            self._begun_of.clear()
+            return
         most = TOO_MANY * self._usual_calls
         if starts:
             self._usual_calls += WEIGHT * (min(self._begun_calls, most) - self._usual_calls)
@@ -203,6 +208,7 @@ class FoundIterations:
         """Take the period of a phase as an iteration from now on, and leave out all else."""
         self._phase = phase.period
         self._matcher = Matcher(phase.period)
+        self._recognition.control.marking = None  # calls of other stages say when it is left
         self.away = True
 
     def units(self) -> float:
@@ -211,7 +217,7 @@ class FoundIterations:
             return 1.0
         total = self._recognition.units.get(self.unit, 0.0)
         since, self._counted = total - self._counted, total
-        return since
+        return 1.0 if self._recognition.control.marks_only else since
 
     def why_not(self) -> str:
         """Why no iterations were found so far."""
@@ -326,6 +332,13 @@ class FoundIterations:
         if self._stage is not None and self._calls and self._stage not in known:
             hint = nearest(self._stage, known)
             raise SettingError(f"--iteration: there is no stage {self._stage!r}{hint}")
+
+
+def _seen_by(matcher: Matcher) -> frozenset[str] | None:
+    """The stages that must be timed for iterations to be seen; None: all of them."""
+    marking = matcher.marking(OPTIMISER_STEP)
+    # Both are calls of modules, and none is looked at where acting is not timed.
+    return marking | {ACT} if marking is not None and FORWARD in marking else marking
 
 
 def _tensors_of(worked_on: Any) -> list[Any] | None:

@@ -82,6 +82,16 @@ class Matcher:
         self._last = ANY
         self._turns = Turns(iteration.last)
 
+    def marking(self, update: str) -> frozenset[str] | None:
+        """The stages whose calls say where iterations begin; None if those of all do.
+
+        update: the stage whose calls take turns, where any do.
+        """
+        if self._any_start:
+            return None
+        marking = {self._start} | ({self._after} - {ANY})
+        return frozenset(marking | ({update} if self._turns.has_turns else set()))
+
     def starts(self, name: str, turn: int = 0) -> bool:
         """Whether an iteration starts with this call. To be asked for every call, in order.
 

@@ -75,7 +75,6 @@ class PlaceStage(Probe):
         self.tape = self._by_kind = KeyedTape()
         self.effect_is_known = True
         self.within = within
-        self.is_whole = False  # whether its calls are all calls of other stages too
         if within is not None:
             within.is_whole = True
 

@@ -35,6 +35,11 @@ class Turns:
         self._seen: deque[Steps] = deque(maxlen=len(self._last))
         self._steps: list[int] = []
 
+    @property
+    def has_turns(self) -> bool:
+        """Whether not every boundary begins a round."""
+        return bool(self._last)
+
     def step(self, optimiser: int) -> None:
         """Note that an optimiser steps, by its number."""
         if self._last:

@@ -16,7 +16,8 @@ from hotloop.report.format import (
 )
 from hotloop.report.ranks import RANK_ARRAYS, RANK_FACTS
 from hotloop.simplify.rare_work import REST, WorkKind
-from hotloop.simplify.record import ROWS, Place, Record, StageFacts
+from hotloop.simplify.record import ROWS, Record
+from hotloop.simplify.stage_facts import Place, StageFacts
 
 
 def _arms_fit(run: Run) -> str | None:

@@ -21,7 +21,8 @@ from hotloop.simplify.arm_names import (
     pad_name,
     pair_name,
 )
-from hotloop.simplify.record import Record, StageFacts
+from hotloop.simplify.record import Record
+from hotloop.simplify.stage_facts import StageFacts
 
 MAX_PAIRS = 6
 # Delays of a stage, as shares of the loop's iteration; several where stages may have slack.

@@ -16,7 +16,8 @@ from hotloop.simplify.arm_names import ALL_FREE, BASELINE, only_name
 from hotloop.simplify.estimate import Samples
 from hotloop.simplify.means import Means
 from hotloop.simplify.rare_work import REST
-from hotloop.simplify.record import Record, StageFacts
+from hotloop.simplify.record import Record
+from hotloop.simplify.stage_facts import StageFacts
 
 # The model may differ from the baseline by this share even where their intervals are narrower: by
 # so much the cost of the probes differs between the arms of a round.

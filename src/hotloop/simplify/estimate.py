@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from hotloop.loop.cost import ERROR_SHARE
 from hotloop.loop.figures import CONFIDENCE, Interval, jackknife_error, student_quantile
 from hotloop.simplify.means import Means
 from hotloop.simplify.rare_work import comes_alike, takes_alike
@@ -26,8 +27,6 @@ LEAST_DEGREES = 2
 FEW_EVENTS = 30
 # Rare work below this share of the time is treated as noise.
 RARE_SHARE = 0.003
-# The relative error of what the probe takes: it depends on the loop's caches.
-PROBE_ERROR = 0.3
 
 
 @dataclass
@@ -37,7 +36,7 @@ class Samples:
     ns: (R, A) time of a block, NaN where the arm did not run; units: (R, A) what it did.
     stolen_ns: (R, A) time that other programs took from the loop.
     probe_ns: (R, A) time that measuring the stages' calls took; it is subtracted where the loop
-    is serial.
+    is serial. probe_error: its relative error.
     rare_ns: (R, A, K) of each kind of work, the part that varies with what fell into the block
     (see `hotloop.simplify.rare_work`); rare_events: (R, A, K) how many such events it was.
     recorded_ns: (K,) the same for an iteration of the recording; 0 where it is not known.
@@ -55,6 +54,7 @@ class Samples:
     same: list[str]
     stolen_ns: np.ndarray | None = None
     probe_ns: np.ndarray | None = None
+    probe_error: float = ERROR_SHARE
     rare_ns: np.ndarray | None = None
     rare_events: np.ndarray | None = None
     real: np.ndarray | None = None
@@ -358,7 +358,7 @@ class Samples:
         units = np.where(inside[:, None], self._u, 0.0)
         return np.array(
             [
-                PROBE_ERROR * left_out[:, group].sum() / max(units[:, group].sum(), 1e-300)
+                self.probe_error * left_out[:, group].sum() / max(units[:, group].sum(), 1e-300)
                 for group in groups
             ]
         )

@@ -7,7 +7,8 @@ First the loop warms up, its stages are checked and recorded; then come the pilo
 
 from collections.abc import Callable, Sequence
 
-import numpy.ma  # noqa: F401  # loaded here, and not by the first median in the middle of a block
+import numpy as np
+import numpy.ma  # loaded here, and not by the first median in the middle of a block
 import psutil
 
 from hotloop.benchmark.peaks import measure_peaks
@@ -22,6 +23,7 @@ from hotloop.loop.loop import Loop
 from hotloop.loop.malloc import hold_malloc
 from hotloop.loop.state import unsupported_parts
 from hotloop.simplify.effect_check import check_effects
+from hotloop.simplify.probes import measure_probes
 from hotloop.simplify.record import Record
 from hotloop.simplify.recording import in_flight, record_stages
 from hotloop.simplify.rest import sample_rest
@@ -35,6 +37,7 @@ CHECK_SHARE = 0.05  # of the budget, at most, goes into checking what the stages
 RECORD_SHARE = 0.25  # of the budget, at most, goes into filling the tapes
 ENOUGH_SHARE = 0.1  # of the budget, at most, goes into more outputs than are needed
 LOOK_AT_REST = 0.1  # of the time is in no stage: then it is looked at what it is
+PROBES_SHARE = 0.05  # of the budget, at most, goes into finding what measuring costs
 LIMIT_SHARE = 1.1  # of the budget: what is not measured then is not measured
 # No stage is delayed or padded for longer than so many times the longest iteration seen.
 LONGEST_WAIT = 4
@@ -135,17 +138,26 @@ class Experiment:
         control.longest_wait_ns[0] = LONGEST_WAIT * max(trials.durations)
         record.in_flight = declared or in_flight(control, record)
         record.shortest_wait_ns = shortest_wait_ns(control.clock)
+        iteration_ns = float(np.median(trials.durations))
+        enough = self._now() + round(PROBES_SHARE * budget_ns)
+        yield from trials.forward(measure_probes(control, record, iteration_ns, enough), keep=False)
+        yield from self._look_once()
+        for stage in record.stages:
+            if stage.beside_main:
+                control.paces[stage.index] = stage.calls_per_iteration
+        self._save_state()
+
+    def _look_once(self) -> Measurement[None]:
+        """Count the operations of an iteration, and find what runs between the stages."""
+        record, control, trials = self.record, self._control, self._trials
         if WorkCounter.available():
             record.peaks = measure_peaks()
             record.work = yield from trials.forward(count_work(control), keep=False)
             record.iterations_kept += 2
         # All ranks of a job obey one arm, and each has a rest of its own.
         if self._look_at_rest and record.rest_share > LOOK_AT_REST and not control.obeyed_in_step:
-            yield from trials.forward(sample_rest([record], settings.budget), keep=False)
-        for stage in record.stages:
-            if stage.beside_main:
-                control.paces[stage.index] = stage.calls_per_iteration
-        self._save_state()
+            budget = self.settings.budget
+            yield from trials.forward(sample_rest([record], budget), keep=False)
 
     def _leave_control(self) -> None:
         control = self._control

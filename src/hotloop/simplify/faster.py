@@ -8,7 +8,8 @@ such an arm is the measurement itself.
 from hotloop.loop.figures import Interval
 from hotloop.simplify.arm_names import BASELINE, faster_name, free_name
 from hotloop.simplify.estimate import Samples
-from hotloop.simplify.record import Record, StageFacts
+from hotloop.simplify.record import Record
+from hotloop.simplify.stage_facts import StageFacts
 
 
 def gain_if_faster(

@@ -10,57 +10,14 @@ from hotloop.benchmark.peaks import Peaks
 from hotloop.benchmark.timeline import running_ns
 from hotloop.benchmark.warmup import WarmUp
 from hotloop.benchmark.work import Work
-from hotloop.loop.arm import REAL, SUBSTITUTES, Arm, Kind
+from hotloop.loop.arm import REAL, Arm
 from hotloop.loop.conduct import Block
 from hotloop.loop.cost import ProbeCost
 from hotloop.simplify.arm_names import BASELINE, is_aa
 from hotloop.simplify.estimate import Samples
+from hotloop.simplify.probing import Probing
 from hotloop.simplify.rare_work import WorkKind, rest_of_iterations
-
-
-@dataclass
-class StageFacts:
-    """The facts of one stage, from the recording."""
-
-    name: str
-    index: int
-    kind: str
-    effect: str
-    inside: str | None
-    calls_per_iteration: float
-    ns_per_call: float
-    tape_ns: list[int]  # the recorded durations that replays stand for
-    ns_per_iteration: float
-    share: float
-    cpu_share: float | None
-    beside_main: bool  # runs on another thread, task or process than the loop's own
-    lanes: list[int]
-    outputs: int
-    modes_ns: tuple[float, float] | None
-    bytes_per_call: float | None
-    not_replaced: str | None  # why the stage cannot be replaced, or None if it can
-
-    @property
-    def replaceable(self) -> bool:
-        """Whether recorded outputs may stand in for its calls."""
-        return self.not_replaced is None
-
-
-@dataclass(frozen=True)
-class Place:
-    """Code that runs between the stages: a function and all that it calls.
-
-    share: of the loop's time. line: with most of it. calls_stages: whether the function also calls
-    stages; then only what it does besides is meant. stage: the function as `--stage` takes it,
-    module:function; None where no name leads to it alone.
-    """
-
-    share: float
-    function: str
-    file: str
-    line: int
-    calls_stages: bool
-    stage: str | None
+from hotloop.simplify.stage_facts import Place, StageFacts
 
 
 @dataclass
@@ -196,19 +153,10 @@ class Record:
         self.stage_ns.append(np.bincount(events[:, 0], took, count)[columns])
         self.stage_calls.append(np.bincount(events[:, 0], minlength=count)[columns])
         self.running_ns.append(running_ns(block.events, count)[columns])
-        self.probe_ns.append(self._probe_ns(arm, self.stage_calls[-1], self.stage_ns[-1]))
+        probing = Probing(self.stages, self.probe_cost, serial=not self.concurrent)
+        calls, took_ns = self.stage_calls[-1], self.stage_ns[-1]
+        self.probe_ns.append(probing.time_ns(arm, iterations, calls, took_ns))
         self._keep_rare(block, events, took, lane)
-
-    def _probe_ns(self, arm: Arm, calls: np.ndarray, took_ns: np.ndarray) -> float:
-        """The cost of measuring so many calls of each stage, which took so long (stages,)."""
-        replayed = [arm.mode(stage.name).kind in SUBSTITUTES for stage in self.stages]
-        cost = np.where(replayed, self.probe_cost.replayed_ns, self.probe_cost.timed_ns)
-        spent = calls * cost
-        if not self.concurrent:
-            # A replay that makes something of an output, such as its gradients, takes longer.
-            free = [arm.mode(stage.name).kind is Kind.FREE for stage in self.stages]
-            spent = np.where(free, np.maximum(spent, took_ns), spent)
-        return float(spent.sum())
 
     def _keep_rare(self, block: Block, events: np.ndarray, took: np.ndarray, lane: int) -> None:
         spent, number = np.zeros(len(self.kinds)), np.zeros(len(self.kinds))
@@ -255,6 +203,7 @@ class Record:
             same=self.same_arms(),
             stolen_ns=table(self.stolen_ns),
             probe_ns=table(self.probe_ns),
+            probe_error=self.probe_cost.error_share,
             rare_ns=rare_ns,
             rare_events=rare_events,
             real=real,

@@ -21,7 +21,8 @@ from hotloop.loop.event import Event, current_lane
 from hotloop.loop.stage_types import StageView
 from hotloop.loop.tape import MIN_OUTPUTS, PROBLEM, WANTED_OUTPUTS, modes_of
 from hotloop.simplify.rare_work import WorkKind, kind_of_rest, kind_of_stage, rest_of_iterations
-from hotloop.simplify.record import Record, StageFacts
+from hotloop.simplify.record import Record
+from hotloop.simplify.stage_facts import StageFacts
 
 KEPT_EVENTS = 200_000
 KEPT_CALLS = 4_000
@@ -133,6 +134,7 @@ def _facts_of_stages(
                 bytes_per_call=known.bytes_per_call or known.tape.bytes_per_call(),
                 not_replaced=_violation(record, known)
                 or _why_not(control, known, state_complete, index in elsewhere),
+                is_whole=known.is_whole,
             )
         )
     return stages

@@ -16,7 +16,8 @@ from hotloop.benchmark.stack_sampler import StackSampler
 from hotloop.loop.arm import NAMED, Arm
 from hotloop.loop.conduct import Measurement, Request
 from hotloop.loop.named_call import FRAME
-from hotloop.simplify.record import Place, Record
+from hotloop.simplify.record import Record
+from hotloop.simplify.stage_facts import Place
 
 SAMPLE_S, SAMPLE_SHARE = 1.0, 0.04  # so long at the most, and so much of the budget
 WORTH_A_NAME, MOST = 0.03, 5  # of the time is at a place, at least; places at the most

@@ -7,7 +7,7 @@ from hotloop.benchmark.ranks import Ranks
 from hotloop.loop.figures import Interval, Unknown
 from hotloop.simplify.aa import AaTest
 from hotloop.simplify.ceilings import Ladder
-from hotloop.simplify.record import Place
+from hotloop.simplify.stage_facts import Place
 from hotloop.simplify.verdict_rows import Group, Pair, Rest, StageVerdict
 
 

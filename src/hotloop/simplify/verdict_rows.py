@@ -18,8 +18,9 @@ from hotloop.simplify.arm_names import (
 from hotloop.simplify.ceilings import Ladder
 from hotloop.simplify.estimate import Samples
 from hotloop.simplify.faster import gain_if_faster
-from hotloop.simplify.record import Record, StageFacts
+from hotloop.simplify.record import Record
 from hotloop.simplify.slack import Slack, fit_slack
+from hotloop.simplify.stage_facts import StageFacts
 
 SIGNIFICANT = 0.05
 CostKind = Literal["waiting", "contention", "own work", "unknown"]

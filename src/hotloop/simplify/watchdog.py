@@ -16,13 +16,19 @@ class Watchdog:
 
     def __init__(self, control: SharedControl, seconds: float) -> None:
         self._timer: threading.Timer | None = None
+        self._control = control
+        self.has_ended_an_arm = False
         # Ranks that no longer did the same as this one would wait for it for ever.
         if isinstance(control.clock, RealClock) and not control.obeyed_in_step:
             # REAL and not OFF: a script may mark its iterations by the calls of a stage.
-            self._timer = threading.Timer(seconds, lambda: control.set(Arm("late", rest=REAL)))
+            self._timer = threading.Timer(seconds, self._end)
             self._timer.daemon = True
             self._timer.name = "hotloop-watchdog"
             self._timer.start()
+
+    def _end(self) -> None:
+        self.has_ended_an_arm = True
+        self._control.set(Arm("late", rest=REAL))
 
     def stop(self) -> None:
         """End the watch."""
