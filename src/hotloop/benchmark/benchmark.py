@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from hotloop.benchmark.call_cost import CallCost, measure_call_cost
 from hotloop.benchmark.peaks import Peaks, measure_peaks
 from hotloop.benchmark.timeline import RunningTime, parents, time_and_calls, to_array
 from hotloop.benchmark.warmup import WarmUp, warm_up
@@ -25,6 +26,7 @@ from hotloop.loop.malloc import hold_malloc
 # The steady state is measured in blocks of this length; a block is one sample of stage times.
 BLOCK_S = 0.1
 WARM_UP_SHARE = 0.3  # of the time, at most
+CALL_COST_SHARE = 0.05  # of the time goes into finding what measuring takes
 RECORDED_ITERATIONS = 2
 
 
@@ -69,6 +71,7 @@ class BenchmarkRecord:
     work_problem: str | None = None
     peaks: Peaks | None = None
     dropped_before: int = 0
+    call_cost: CallCost | None = None  # where that can be known, and is something
     dropped_events: int = 0
     running: RunningTime = field(default_factory=RunningTime)
 
@@ -127,6 +130,7 @@ class BenchmarkRecord:
             "work_problem": self.work_problem,
             "peaks": asdict(self.peaks) if self.peaks else None,
             "dropped_events": self.dropped_events,
+            "measuring_ns": asdict(self.call_cost.iteration_ns) if self.call_cost else None,
         }
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -168,6 +172,10 @@ class Benchmark:
             hold_malloc()
         yield from self._count_work()
         yield from self._record_stages(loop.in_flight)
+        enough = self._now() + round(CALL_COST_SHARE * settings.seconds * 1e9)
+        record.call_cost = yield from measure_call_cost(
+            control, record.warm_up.ns_per_iteration, enough
+        )
         # What is entered around calls, as for a trace, is entered around those that have a name.
         arm = Arm("steady", rest=REAL if control.annotate is None else NAMED)
         while not self._enough(begin):

@@ -17,6 +17,7 @@ from hotloop.loop.run import Run
 
 # Percentiles that are given, and from how many iterations on.
 PERCENTILES = {0.5: 1, 0.95: 20, 0.99: 100}
+MUCH_MEASURING = 0.03  # of the time: then it is said
 MUCH_HELP = 0.1  # of the cores, by threads of OpenMP and BLAS: then it is said
 
 
@@ -280,6 +281,17 @@ def _helpers_share(run: Run) -> float:
     return used_ns / usable_ns if usable_ns else 0.0
 
 
+def _measuring(spent_ns: Interval, iteration_ns: float) -> list[str]:
+    """Say what measuring takes of an iteration, where it is much for certain."""
+    share = spent_ns.scaled(1 / iteration_ns)
+    if not share.low > MUCH_MEASURING:
+        return []
+    return [
+        f"measuring the calls takes about {share.value:.0%} [{share.low:.0%}, {share.high:.0%}] of "
+        "the time: alone the loop is so much faster"
+    ]
+
+
 def _warnings(run: Run) -> list[str]:
     found: list[str] = []
     facts, durations = run.facts, run.arrays["duration_ns"]
@@ -301,6 +313,9 @@ def _warnings(run: Run) -> list[str]:
             f"threads of OpenMP and BLAS used {helpers:.0%} of the cores; they spin between two "
             "tasks, so that the CPU looks busier than it is: fewer torch threads may be as fast"
         )
+    measuring = facts.get("measuring_ns")
+    if measuring and len(durations):
+        found += _measuring(Interval(**measuring), float(durations.mean()))
     if facts.get("dropped_events"):
         found.append(
             f"{facts['dropped_events']} calls in worker processes were not logged; "

@@ -16,7 +16,16 @@ from hotloop.loop.run import Run
 from hotloop.repeat.entries import RATE, SECONDS, Metric, known
 from hotloop.report.benchmark_figures import benchmark_figures, bytes_unknown
 from hotloop.report.console import headed_table, print_warnings
-from hotloop.report.format import MEASURED_LOOP, PEAKS, WARM_UP, WORK, Count, Format, Positive
+from hotloop.report.format import (
+    MEASURED_LOOP,
+    PEAKS,
+    WARM_UP,
+    WORK,
+    Count,
+    Format,
+    Positive,
+    as_saved,
+)
 from hotloop.report.iteration import benchmark_window, iteration_charts
 from hotloop.report.kind import Comparison, Kind, PageContext
 from hotloop.report.memory_views import memory_views
@@ -59,6 +68,7 @@ _FORMAT = Format(
         "work_problem": str | None,
         "peaks": PEAKS,
         "dropped_events": Count,
+        "measuring_ns": as_saved(Interval) | None,
     },
     arrays={
         "start_ns": "count n",

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.ma  # loaded here, and not by the first median in the middle of a block
 import psutil
 
+from hotloop.benchmark.call_cost import measure_call_cost
 from hotloop.benchmark.peaks import measure_peaks
 from hotloop.benchmark.warmup import warm_up
 from hotloop.benchmark.work import WorkCounter, count_work
@@ -22,15 +23,15 @@ from hotloop.loop.host import usable_cores
 from hotloop.loop.loop import Loop
 from hotloop.loop.malloc import hold_malloc
 from hotloop.loop.state import unsupported_parts
+from hotloop.loop.watchdog import Watchdog
 from hotloop.simplify.effect_check import check_effects
-from hotloop.simplify.probes import measure_probes
+from hotloop.simplify.probing import in_the_loop
 from hotloop.simplify.record import Record
 from hotloop.simplify.recording import in_flight, record_stages
 from hotloop.simplify.rest import sample_rest
 from hotloop.simplify.rounds import Rounds
 from hotloop.simplify.settings import SimplifySettings
 from hotloop.simplify.trials import OutOfTimeError, Trials
-from hotloop.simplify.watchdog import Watchdog
 
 WARM_UP_SHARE = 0.15  # of the budget, at most
 CHECK_SHARE = 0.05  # of the budget, at most, goes into checking what the stages declare
@@ -140,7 +141,11 @@ class Experiment:
         record.shortest_wait_ns = shortest_wait_ns(control.clock)
         iteration_ns = float(np.median(trials.durations))
         enough = self._now() + round(PROBES_SHARE * budget_ns)
-        yield from trials.forward(measure_probes(control, record, iteration_ns, enough), keep=False)
+        if not record.concurrent:
+            cost = yield from trials.forward(
+                measure_call_cost(control, iteration_ns, enough), keep=False
+            )
+            record.probe_cost = in_the_loop(record.probe_cost, cost)
         yield from self._look_once()
         for stage in record.stages:
             if stage.beside_main:

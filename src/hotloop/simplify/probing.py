@@ -1,13 +1,32 @@
 """How much of a block's time went into measuring the calls of its stages."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hotloop.benchmark.call_cost import MOST_NS, CallCost
 from hotloop.loop.arm import SUBSTITUTES, Arm, Kind
 from hotloop.loop.cost import ProbeCost
 from hotloop.simplify.stage_facts import StageFacts
+
+# Calls that say where iterations begin are taken to cost as much as the others.
+LEAST_ERROR = 0.15
+
+
+def in_the_loop(alone: ProbeCost, here: CallCost | None) -> ProbeCost:
+    """What measuring costs: `alone` it is the least, and what is not certain is not added."""
+    if here is None:
+        return alone
+    cost = replace(alone, iteration_ns=here.end_ns)
+    call_ns = here.call_ns
+    if not call_ns.low > alone.timed_ns:
+        return cost
+    return replace(
+        cost,
+        more_ns=min(call_ns.value, MOST_NS) - alone.timed_ns,
+        error_share=min(alone.error_share, max(LEAST_ERROR, call_ns.half_width / call_ns.value)),
+    )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,174 @@
+"""What timing a call costs in the loop itself, where other work has filled the caches.
+
+Blocks in which all calls are timed and blocks in which only those are that say where iterations
+begin take turns. What an iteration takes less in the second kind is the cost of timing the others.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hotloop.loop.arm import OFF, REAL, Arm
+from hotloop.loop.conduct import Block, Measurement, Request
+from hotloop.loop.control import SharedControl
+from hotloop.loop.figures import Interval, student_interval
+from hotloop.loop.stage_types import StageView
+from hotloop.loop.watchdog import Watchdog
+
+FEWEST_PAIRS = 6
+BLOCK_NS = 15_000_000
+# A call costs no more than this; where all together are less of an iteration, it is not asked.
+MOST_NS, WORTH_A_LOOK = 30_000, 0.005
+# The longest iterations are left out: rare work, and other programs.
+USUAL = 0.9
+# Calls come as often in both kinds of blocks, or their iterations are not the same.
+ALIKE = 0.05
+PATIENCE = 2  # so many times as long as was planned
+
+
+@dataclass(frozen=True)
+class CallCost:
+    """What measuring takes of an iteration.
+
+    call_ns: of timing one call, on average. calls: that are timed in an iteration. end_ns: of
+    seeing that an iteration has ended.
+    """
+
+    call_ns: Interval
+    calls: float
+    end_ns: float
+
+    @property
+    def iteration_ns(self) -> Interval:
+        """All of it."""
+        every = self.call_ns.scaled(self.calls)
+        return Interval(*(ns + self.end_ns for ns in (every.value, every.low, every.high)))
+
+
+def measure_call_cost(
+    control: SharedControl, iteration_ns: float, until_ns: int
+) -> Measurement[CallCost | None]:
+    """Measure what timing a call costs; None where that cannot be known, or is next to nothing.
+
+    iteration_ns: about what an iteration takes; until_ns: when to have ended.
+    """
+    known = control.marking is not None and iteration_ns > 0
+    if not known or control.obeyed_in_step or control.annotate is not None:
+        return None
+    turns = _Turns(control, iteration_ns)
+    # Where not all that marks an iteration is known, it would never be seen to end.
+    watchdog = Watchdog(control, PATIENCE * (until_ns - control.clock.now_ns()) * 1e-9)
+    try:
+        yield from turns.run(until_ns)
+    finally:
+        watchdog.stop()
+    if watchdog.has_ended_an_arm or len(turns.timed) < FEWEST_PAIRS or not turns.are_alike():
+        return None
+    return turns.cost()
+
+
+class _Turns:
+    """Pairs of blocks: all calls timed, and only those that say where iterations begin."""
+
+    def __init__(self, control: SharedControl, iteration_ns: float) -> None:
+        assert control.marking is not None
+        self._control, self._iteration_ns = control, iteration_ns
+        self._watching = _Watching(control)
+        self._marks = {control.index(name) for name in control.marking}
+        self._arms = {
+            True: Arm("all calls", rest=REAL),
+            False: Arm("marks only", dict.fromkeys(control.marking, REAL), rest=OFF),
+        }
+        self.timed: list[Block] = []
+        self.untimed: list[Block] = []
+
+    def run(self, until_ns: int) -> Measurement[None]:
+        """Take turns until the time is up, or it is seen that it is not worth it."""
+        now = self._control.clock.now_ns
+        pair_ns = 0
+        try:
+            while now() + pair_ns < until_ns:
+                start = now()
+                for timed in (True, False) if len(self.timed) % 2 else (False, True):
+                    found = yield self._request(timed=timed)
+                    (self.timed if timed else self.untimed).append(found)
+                pair_ns = now() - start
+                if self._calls(others=True) * MOST_NS < WORTH_A_LOOK * self._iteration_ns:
+                    self.timed.clear()
+                    return
+            yield self._request(timed=False, watching=True)
+        finally:
+            self._watching.stop()
+            self._control.marks_only = False
+
+    def _request(self, *, timed: bool, watching: bool = False) -> Request:
+        self._control.marks_only = not timed
+        return Request(
+            self._arms[timed],
+            iterations=max(2, round(BLOCK_NS / self._iteration_ns)),
+            drain=2,
+            before=self._watching.start if watching else None,
+            phase="measuring what measuring costs",
+        )
+
+    def are_alike(self) -> bool:
+        """Whether the stages that are timed in both kinds of blocks are called equally often."""
+        often = [self._often(blocks, self._marks) for blocks in (self.timed, self.untimed)]
+        return abs(often[0] - often[1]) <= ALIKE * max(often)
+
+    def cost(self) -> CallCost | None:
+        """What the blocks say."""
+        calls = self._calls(others=True)
+        pairs = zip(self.timed, self.untimed, strict=True)
+        more_ns = np.array([_usual_ns(timed) - _usual_ns(other) for timed, other in pairs]) / calls
+        error = float(more_ns.std(ddof=1)) / math.sqrt(len(more_ns))
+        call_ns = student_interval(float(more_ns.mean()), error, len(more_ns) - 1)
+        return CallCost(call_ns, self._calls(others=False), self._watching.end_ns)
+
+    def _calls(self, *, others: bool) -> float:
+        """Calls of an iteration. others: without those that say where iterations begin."""
+        control = self._control
+        leaves = {s.index for s in control.stages.values() if not s.is_whole}
+        return self._often(self.timed, leaves - self._marks if others else leaves)
+
+    def _often(self, blocks: Sequence[Block], stages: set[int]) -> float:
+        main = self._control.main_thread
+        calls = sum(e[0] in stages and e[3] == main for block in blocks for e in block.events)
+        return calls / max(1, sum(len(block.duration_ns) for block in blocks))
+
+
+class _Watching:
+    """Times what watches the calls: it takes longer where it sees that an iteration ends."""
+
+    def __init__(self, control: SharedControl) -> None:
+        self._control, self._watcher = control, control.watcher
+        self._spent_ns: dict[str, list[int]] = {}
+
+    def start(self) -> None:
+        """Begin to time, if anything watches."""
+        if self._watcher is not None:
+            self._control.watcher = self._watch
+
+    def stop(self) -> None:
+        """End it."""
+        self._control.watcher = self._watcher
+
+    def _watch(self, called: StageView) -> None:
+        assert self._watcher is not None
+        now = self._control.clock.now_ns
+        begin = now()
+        self._watcher(called)
+        self._spent_ns.setdefault(called.name, []).append(now() - begin)
+
+    @property
+    def end_ns(self) -> float:
+        """How much longer a call takes to watch with which an iteration ends."""
+        usual = [float(np.median(spent)) for spent in self._spent_ns.values()]
+        return max(usual) - min(usual) if len(usual) > 1 else max(usual, default=0.0)
+
+
+def _usual_ns(block: Block) -> float:
+    durations = np.sort(np.array(block.duration_ns, float))
+    return float(durations[: max(1, round(USUAL * len(durations)))].mean())

@@ -1,0 +1,60 @@
+"""What timing the calls of a loop costs, on a clock whose looks take a known time."""
+
+import pytest
+
+from hotloop.benchmark.call_cost import CallCost, measure_call_cost
+from hotloop.loop.conduct import drive
+from hotloop.loop.control import SharedControl
+from hotloop.loop.loop import Loop
+from hotloop.loop.stage import Stage
+from support.clock import FakeClock
+
+LOOK_NS = 4_000
+ITERATION_NS, CALLS = 100_000, 4
+
+
+def cost(marking: frozenset[str] | None, *, begins: tuple[str, ...] = ("load",)) -> CallCost | None:
+    """Of a loop that loads once and trains in four calls; a timed call is two looks more."""
+    clock = FakeClock(look_ns=LOOK_NS)
+    control = SharedControl(clock)
+    load = Stage("load", effect="pure", control=control)(lambda: clock.burn_ns(20_000))
+    train = Stage("train", effect="pure", control=control)(lambda: clock.burn_ns(20_000))
+    again = Stage("again", effect="pure", control=control)(lambda: None)
+
+    def body() -> int:
+        load()
+        for _ in range(CALLS):
+            train()
+        if "again" in begins and not control.marks_only:
+            again()
+        return 1
+
+    body()  # stages are known from their first call on
+    again()
+    control.marking = marking
+    measurement = measure_call_cost(control, ITERATION_NS, clock.now_ns() + 2_000_000_000)
+    found = drive(Loop(body), measurement, control)
+    assert not control.marks_only
+    return found
+
+
+def test_the_cost_of_a_call_and_of_an_iteration_are_found() -> None:
+    found = cost(frozenset({"load"}))
+    assert found is not None
+    assert found.call_ns.value == pytest.approx(2 * LOOK_NS)
+    assert found.calls == 1 + CALLS, "those that say where iterations begin are timed too"
+    assert found.end_ns == 0, "nothing watches the calls of a loop that says when it ends"
+    assert found.iteration_ns.value == pytest.approx(2 * LOOK_NS * (1 + CALLS))
+
+
+def test_nothing_is_said_where_not_all_that_marks_iterations_is_known() -> None:
+    assert cost(None) is None
+
+
+def test_nothing_is_said_where_the_iterations_are_not_alike() -> None:
+    """One of the marks comes in one kind of blocks only."""
+    assert cost(frozenset({"load", "again"}), begins=("load", "again")) is None
+
+
+def test_a_loop_with_nothing_else_to_time_is_not_asked() -> None:
+    assert cost(frozenset({"load", "train"})) is None
