@@ -123,9 +123,7 @@ class _Turns:
         calls = self._calls(others=True)
         pairs = zip(self.timed, self.untimed, strict=True)
         more_ns = np.array([_usual_ns(timed) - _usual_ns(other) for timed, other in pairs]) / calls
-        error = float(more_ns.std(ddof=1)) / math.sqrt(len(more_ns))
-        call_ns = student_interval(float(more_ns.mean()), error, len(more_ns) - 1)
-        return CallCost(call_ns, self._calls(others=False), self._watching.end_ns)
+        return CallCost(_usual(more_ns), self._calls(others=False), self._watching.end_ns)
 
     def _calls(self, *, others: bool) -> float:
         """Calls of an iteration. others: without those that say where iterations begin."""
@@ -167,6 +165,18 @@ class _Watching:
         """How much longer a call takes to watch with which an iteration ends."""
         usual = [float(np.median(spent)) for spent in self._spent_ns.values()]
         return max(usual) - min(usual) if len(usual) > 1 else max(usual, default=0.0)
+
+
+def _usual(values: np.ndarray) -> Interval:
+    """The median of values (n,), with its interval as that of normal ones with their spread.
+
+    The spread is 1.4826 times the median distance from the median, and the standard error of a
+    median √(π/2) times that of a mean.
+    """
+    median = float(np.median(values))
+    spread = 1.4826 * float(np.median(np.abs(values - median)))
+    error = math.sqrt(math.pi / 2) * spread / math.sqrt(len(values))
+    return student_interval(median, error, len(values) - 1)
 
 
 def _usual_ns(block: Block) -> float:
