@@ -13,7 +13,13 @@ LOOK_NS = 4_000
 ITERATION_NS, CALLS = 100_000, 4
 
 
-def cost(marking: frozenset[str] | None, *, begins: tuple[str, ...] = ("load",)) -> CallCost | None:
+def cost(
+    marking: frozenset[str] | None,
+    *,
+    begins: tuple[str, ...] = ("load",),
+    iteration_ns: float = ITERATION_NS,
+    asked: bool = True,
+) -> CallCost | None:
     """Of a loop that loads once and trains in four calls; a timed call is two looks more."""
     clock = FakeClock(look_ns=LOOK_NS)
     control = SharedControl(clock)
@@ -32,9 +38,10 @@ def cost(marking: frozenset[str] | None, *, begins: tuple[str, ...] = ("load",))
     body()  # stages are known from their first call on
     again()
     control.marking = marking
-    measurement = measure_call_cost(control, ITERATION_NS, clock.now_ns() + 2_000_000_000)
+    measurement = measure_call_cost(control, iteration_ns, clock.now_ns() + 2_000_000_000)
     found = drive(Loop(body), measurement, control)
     assert not control.marks_only
+    assert (clock.now_ns() > 1_000_000_000) == asked, "it takes the time that it was given"
     return found
 
 
@@ -48,7 +55,7 @@ def test_the_cost_of_a_call_and_of_an_iteration_are_found() -> None:
 
 
 def test_nothing_is_said_where_not_all_that_marks_iterations_is_known() -> None:
-    assert cost(None) is None
+    assert cost(None, asked=False) is None
 
 
 def test_nothing_is_said_where_the_iterations_are_not_alike() -> None:
@@ -57,4 +64,9 @@ def test_nothing_is_said_where_the_iterations_are_not_alike() -> None:
 
 
 def test_a_loop_with_nothing_else_to_time_is_not_asked() -> None:
-    assert cost(frozenset({"load", "train"})) is None
+    assert cost(frozenset({"load", "train"}), asked=False) is None
+
+
+def test_iterations_for_which_there_is_no_time_are_not_asked() -> None:
+    """Six pairs of blocks of two iterations, after two each, would take three times as long."""
+    assert cost(frozenset({"load"}), iteration_ns=125_000_000, asked=False) is None

@@ -18,7 +18,7 @@ from hotloop.loop.stage_types import StageView
 from hotloop.loop.watchdog import Watchdog
 
 FEWEST_PAIRS = 6
-BLOCK_NS = 15_000_000
+BLOCK_NS, DRAINED = 15_000_000, 2
 # A call costs no more than this; where all together are less of an iteration, it is not asked.
 MOST_NS, WORTH_A_LOOK = 30_000, 0.005
 # The longest iterations are left out: rare work, and other programs.
@@ -58,8 +58,11 @@ def measure_call_cost(
     if not known or control.obeyed_in_step or control.annotate is not None:
         return None
     turns = _Turns(control, iteration_ns)
+    left_ns = until_ns - control.clock.now_ns()
+    if FEWEST_PAIRS * turns.pair_ns > left_ns:
+        return None  # of iterations so long, timing the calls is next to nothing
     # Where not all that marks an iteration is known, it would never be seen to end.
-    watchdog = Watchdog(control, PATIENCE * (until_ns - control.clock.now_ns()) * 1e-9)
+    watchdog = Watchdog(control, PATIENCE * left_ns * 1e-9)
     try:
         yield from turns.run(until_ns)
     finally:
@@ -75,6 +78,8 @@ class _Turns:
     def __init__(self, control: SharedControl, iteration_ns: float) -> None:
         assert control.marking is not None
         self._control, self._iteration_ns = control, iteration_ns
+        self._iterations = max(2, round(BLOCK_NS / iteration_ns))
+        self.pair_ns = 2 * (DRAINED + self._iterations) * iteration_ns  # about
         self._watching = _Watching(control)
         self._marks = {control.index(name) for name in control.marking}
         self._arms = {
@@ -87,14 +92,13 @@ class _Turns:
     def run(self, until_ns: int) -> Measurement[None]:
         """Take turns until the time is up, or it is seen that it is not worth it."""
         now = self._control.clock.now_ns
-        pair_ns = 0
         try:
-            while now() + pair_ns < until_ns:
+            while now() + self.pair_ns < until_ns:
                 start = now()
                 for timed in (True, False) if len(self.timed) % 2 else (False, True):
                     found = yield self._request(timed=timed)
                     (self.timed if timed else self.untimed).append(found)
-                pair_ns = now() - start
+                self.pair_ns = now() - start
                 if self._calls(others=True) * MOST_NS < WORTH_A_LOOK * self._iteration_ns:
                     self.timed.clear()
                     return
@@ -107,8 +111,8 @@ class _Turns:
         self._control.marks_only = not timed
         return Request(
             self._arms[timed],
-            iterations=max(2, round(BLOCK_NS / self._iteration_ns)),
-            drain=2,
+            iterations=self._iterations,
+            drain=DRAINED,
             before=self._watching.start if watching else None,
             phase="measuring what measuring costs",
         )
