@@ -101,8 +101,8 @@ class SharedControl:
         self.violations: list[Violation] = []
         # Whether the ranks of a job obey: then the arm changes only where all begin an iteration.
         self.obeyed_in_step = False
-        # The stages whose calls say where iterations begin; None: not known. While `marks_only`, no
-        # other stage is timed, and nothing can be known of how often they are called.
+        # The stages of a script whose calls say where its iterations begin; None: not known. While
+        # `marks_only`, no other is timed, and nothing can be known of how often they are called.
         self.marking: frozenset[str] | None = None
         self.marks_only = False
         # What was done with the loop's state since they were told last; None: nobody follows.

@@ -121,6 +121,7 @@ class Session:
     def open_iterations(self, unit: str, batches: int) -> None:
         """Take `hotloop.iterations`, which was called, as the mark of iterations."""
         self.control.watcher = None
+        self.control.marking = frozenset()  # the script says it itself, with no call of a stage
         self.is_marked = True
         if self.conductor is None:
             self.mark, self._counts = _MARKED, (unit, batches)
@@ -327,7 +328,7 @@ def _under_measurement(session: Session, arguments: Sequence[str]) -> Iterator[N
         if session.conductor is not None and not session.conductor.finished:
             session.cut_short = True
             session.conductor.abandon()
-        session.control.watcher = None
+        session.control.watcher = session.control.marking = None
         on_end_of_pass(None)
         session.control.set(Arm("off", rest=OFF))
         sys.argv, sys.path[:] = argv, path
