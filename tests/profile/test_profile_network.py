@@ -146,7 +146,9 @@ def test_a_slow_socket_is_named_with_its_stage_line_bytes_and_waiting(slow: Slow
     assert worst.line == line_of(Slow.fetch)
     assert worst.wire.received_bytes == ANSWER
     assert fetch.time_ns is not None
-    assert fetch.working_ns == pytest.approx(fetch.time_ns - fetch.wire.waited_ns)
+    # Both are means of iterations of their own: on a busy machine it may have waited for longer.
+    working_ns = max(0.0, fetch.time_ns - fetch.wire.waited_ns)
+    assert fetch.working_ns == pytest.approx(working_ns)
     # The kernel says so too, without knowing of the call; at its end others may have the processor.
     assert fetch.blocked_ns is not None
     assert fetch.blocked_ns + (fetch.queued_ns or 0.0) == pytest.approx(truth_ns, rel=0.1)
