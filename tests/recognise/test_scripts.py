@@ -145,6 +145,35 @@ ACTING = """
 """
 
 
+TRIED_NOW_AND_THEN = """
+    import sys, time
+    import gymnasium as gym
+    import torch
+    from torch import nn
+
+    env = gym.make("CartPole-v1")
+    policy = nn.Linear(4, 2)
+    optimiser = torch.optim.SGD(policy.parameters(), 1e-3)
+
+    def score():
+        obs, _ = env.reset(seed=1)
+        for steps in range(30):
+            with torch.no_grad():
+                action = int(policy(torch.as_tensor(obs)).argmax())
+            obs, _, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                break
+        return steps
+
+    for step in range(int(sys.argv[1])):
+        if step % 20_000 == 0:
+            score()
+        loss = policy(torch.rand(64, 4)).square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        time.sleep(0.001)
+"""
 ON_ANOTHER_THREAD = """
     import threading
     import torch
@@ -180,6 +209,13 @@ def simplified(script: str, **options: Any) -> SimplifyResult:
         if found.verdict.refused is None:
             return found
     raise AssertionError(found.verdict.refused)
+
+
+def test_what_a_policy_is_tried_on_now_and_then_is_not_what_is_counted(tmp_path: Path) -> None:
+    script = written(tmp_path, TRIED_NOW_AND_THEN)
+    found = run_benchmark(script, seconds=2, arguments=["1000000"]).summary
+    assert found.unit == "iterations"
+    assert found.units_per_s.value > 10
 
 
 def test_a_loader_that_waits_is_found_in_a_script_that_marks_nothing(tmp_path: Path) -> None:

@@ -13,7 +13,16 @@ from hotloop.loop.values import torch_if_loaded
 from hotloop.recognise.calls import COUNTED_SOURCES, SIDE_WORK, TOO_MANY_OF_A_SOURCE
 from hotloop.recognise.period import Call, Iteration, Matcher, find_iteration
 from hotloop.recognise.phases import InnerPhase, inner_phases
-from hotloop.recognise.places import ACT, FORWARD, OPTIMISER_STEP, TRANSFORMED, UPDATES, WAIT
+from hotloop.recognise.places import (
+    ACT,
+    DATA,
+    ENV_STEP,
+    FORWARD,
+    OPTIMISER_STEP,
+    TRANSFORMED,
+    UPDATES,
+    WAIT,
+)
 from hotloop.recognise.recognition import ENV_STEPS, SAMPLES, Recognition
 
 # So many iterations are seen, or so few where each takes long, before they are believed.
@@ -36,6 +45,8 @@ FIRST_LOOK_NS = 500_000_000
 # From one look to the next the time grows by this, as what is looked through does.
 NEXT_LOOK = 1.3
 MOST_CALLS = 200_000
+# The stages whose calls count something, and what; the one that says most about a training first.
+UNITS = {ENV_STEP: ENV_STEPS, DATA: SAMPLES}
 
 
 class FoundIterations:
@@ -108,7 +119,7 @@ class FoundIterations:
             self._recognition.control.marking = _seen_by(self._matcher)
             self._usual_calls = sum(found.calls.values())
             self._steady = dict(found.steady)
-            self._choose_unit()
+            self._choose_unit(found)
             # The step of an env within ten others is a part of theirs: it need not pay for a place.
             self._recognition.drop_unused()
         return None
@@ -307,9 +318,13 @@ class FoundIterations:
         while self._calls and self._calls[-1].start_ns >= start_ns:
             self._calls.pop()
 
-    def _choose_unit(self) -> None:
+    def _choose_unit(self, found: Iteration) -> None:
+        """Take the unit that iterations have: a policy that is tried now and then steps, too."""
         counted = self._recognition.units
-        self.unit = next((u for u in (ENV_STEPS, SAMPLES) if counted.get(u)), "iterations")
+        calls = found.calls.keys() - found.rare
+        within = not calls.isdisjoint(self._recognition.own_names)  # calls there are not seen
+        units = [unit for stage, unit in UNITS.items() if within or stage in calls]
+        self.unit = next((unit for unit in units if counted.get(unit)), "iterations")
         self._counted = counted.get(self.unit, 0.0)
 
     def _take_calls(self) -> None:
