@@ -38,10 +38,32 @@ def parse(options: type[T], arguments: list[str], verb: str) -> T:
     refuse_where_none(verb, arguments)
     return tyro.cli(
         options,
-        args=arguments,
+        args=joined(arguments),
         prog=f"hotloop {verb}",
         config=(tyro.conf.FlagCreatePairsOff,),
     )
+
+
+def joined(arguments: list[str]) -> list[str]:
+    """Put the values of an option that is given several times behind the first of them.
+
+    An option that takes several values has all of them then, and one that takes a single value is
+    refused; otherwise the last would count, in silence.
+    """
+    first: list[str] = []
+    values: dict[str, list[str]] = {}
+    current = first
+    for each in arguments:
+        name, equals, value = each.partition("=")
+        if name.startswith("--"):
+            current = values.setdefault(name.replace("_", "-"), [])
+            current += [value] if equals else []
+        else:
+            current.append(each)
+    names = [each.partition("=")[0].replace("_", "-") for each in arguments if each[:2] == "--"]
+    if len(names) == len(set(names)):
+        return arguments
+    return first + [word for name, given in values.items() for word in (name, *given)]
 
 
 def print_json(value: Any) -> None:
