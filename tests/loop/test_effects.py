@@ -750,12 +750,13 @@ def test_changes_of_another_thread_are_not_attributed_to_the_call(
                 self.fetched += 1
                 time.sleep(0.0002)
 
+        # For so long that the thread has a turn meanwhile, also on a busy machine.
         def look(self) -> int:
-            time.sleep(0.003)
+            time.sleep(0.03)
             return 1
 
         def train(self) -> None:
-            time.sleep(0.003)
+            time.sleep(0.03)
             self.trained += 1
 
     pipeline = Pipeline()

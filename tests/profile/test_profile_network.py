@@ -95,6 +95,15 @@ def mean_ns(times: list[float]) -> float:
     return 1e9 * sum(times) / len(times)
 
 
+def near(times: list[float]) -> object:
+    """Their mean in ns within 10%, and what two more or fewer of them could change.
+
+    The profile may have begun or ended within one, and on a busy machine one takes long.
+    """
+    ends = 2 * 1e9 * (max(times) - min(times)) / len(times)
+    return pytest.approx(mean_ns(times), abs=0.1 * mean_ns(times) + ends)
+
+
 def read(connection: socket.socket, size: int) -> None:
     while size:
         size -= len(connection.recv(size))
@@ -139,7 +148,7 @@ def test_a_slow_socket_is_named_with_its_stage_line_bytes_and_waiting(slow: Slow
     assert ways(found, "fetch") == {"unix socket": (SENT, ANSWER)}
     truth_ns = mean_ns(slow.waited_s)
     assert truth_ns >= DELAY_S * 1e9
-    assert fetch.wire.waited_ns == pytest.approx(truth_ns, rel=0.1)
+    assert fetch.wire.waited_ns == near(slow.waited_s)
     worst = max(found.places, key=lambda each: each.wire.waited_ns)
     assert worst.stage == "fetch"
     assert (worst.function, Path(worst.file).name) == ("Slow.fetch", Path(__file__).name)
@@ -177,7 +186,7 @@ def test_a_stage_that_sleeps_is_blocked_and_waits_for_nothing_on_the_wire() -> N
     assert stage.wire.waited_ns == 0
     assert stage.blocked_ns is not None
     away_ns = stage.blocked_ns + (stage.queued_ns or 0.0)
-    assert away_ns == pytest.approx(mean_ns(slept), rel=0.1)
+    assert away_ns == near(slept)
 
 
 # --- ways ----------------------------------------------------------------------------------------
@@ -337,7 +346,7 @@ def test_waiting_for_several_is_waiting(pair: tuple[socket.socket, ...]) -> None
         "several at once",
         line_of(several),
     )
-    assert worst.wire.waited_ns == pytest.approx(mean_ns(waited), rel=0.1)
+    assert worst.wire.waited_ns == near(waited)
 
 
 def test_files_are_no_traffic(tmp_path: Path) -> None:
