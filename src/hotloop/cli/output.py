@@ -1,12 +1,13 @@
 """The verbs' output: reports to standard output, progress and messages to standard error."""
 
 import contextlib
+import dataclasses
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast, get_origin, get_type_hints
 
 import tyro
 from rich.console import Console
@@ -38,32 +39,45 @@ def parse(options: type[T], arguments: list[str], verb: str) -> T:
     refuse_where_none(verb, arguments)
     return tyro.cli(
         options,
-        args=joined(arguments),
+        args=joined(arguments, takes_several(options)),
         prog=f"hotloop {verb}",
         config=(tyro.conf.FlagCreatePairsOff,),
     )
 
 
-def joined(arguments: list[str]) -> list[str]:
-    """Put the values of an option that is given several times behind the first of them.
+def joined(arguments: list[str], several: Collection[str]) -> list[str]:
+    """Put the values of an option that is given again behind those that it has already.
 
-    An option that takes several values has all of them then, and one that takes a single value is
-    refused; otherwise the last would count, in silence.
+    several: the options that take several values. Of any other the last value counts.
     """
-    first: list[str] = []
-    values: dict[str, list[str]] = {}
-    current = first
+    groups: list[list[str]] = [[]]
+    first: dict[str, list[str]] = {}
     for each in arguments:
         name, equals, value = each.partition("=")
-        if name.startswith("--"):
-            current = values.setdefault(name.replace("_", "-"), [])
-            current += [value] if equals else []
+        option = name.replace("_", "-")
+        if not name.startswith("--"):
+            groups[-1].append(each)
+        elif option not in several:
+            groups.append([each])
+        elif option in first:
+            groups.append(first[option])  # which is written at its first place only
+            first[option] += [value] if equals else []
         else:
-            current.append(each)
-    names = [each.partition("=")[0].replace("_", "-") for each in arguments if each[:2] == "--"]
-    if len(names) == len(set(names)):
-        return arguments
-    return first + [word for name, given in values.items() for word in (name, *given)]
+            first[option] = [option, value] if equals else [option]
+            groups.append(first[option])
+    written = {id(group): group for group in groups}
+    return [word for group in written.values() for word in group]
+
+
+def takes_several(options: type[Any]) -> set[str]:
+    """The options of a dataclass, and of those within it, that take several values."""
+    found: set[str] = set()
+    for name, hint in get_type_hints(options).items():
+        if dataclasses.is_dataclass(hint):
+            found |= takes_several(cast("type[Any]", hint))
+        elif get_origin(hint) in (tuple, list):
+            found.add(f"--{name.replace('_', '-')}")
+    return found
 
 
 def print_json(value: Any) -> None:
