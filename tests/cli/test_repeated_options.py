@@ -2,7 +2,7 @@
 
 import pytest
 
-from hotloop.cli.output import joined, takes_several
+from hotloop.cli.options import takes_several, with_all_values
 from hotloop.cli.simplify import Options
 
 
@@ -19,4 +19,4 @@ from hotloop.cli.simplify import Options
     ],
 )
 def test_values_are_put_behind_the_first(given: list[str], understood: list[str]) -> None:
-    assert joined(given, takes_several(Options)) == understood
+    assert with_all_values(given, takes_several(Options)) == understood

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hotloop.cli.options import option_value
+from hotloop.cli.options import option_of, option_value
 from hotloop.errors import SettingError, nearest
 from hotloop.loop.chosen import Chosen, read_chosen
 from hotloop.repeat.sides import SETTINGS_FROM
@@ -65,6 +65,5 @@ def made_with(chosen: Chosen, kinds: Sequence[type[Any]]) -> dict[str, Any]:
 
 def refuse_where_none(verb: str, arguments: Sequence[str]) -> None:
     """Refuse the option for a verb that takes no such file. Raises: SettingError."""
-    names = (argument.partition("=")[0].replace("_", "-") for argument in arguments)
-    if verb in TAKE_NONE and SETTINGS_FROM in names:
+    if verb in TAKE_NONE and SETTINGS_FROM in map(option_of, arguments):
         raise SettingError(f"{SETTINGS_FROM}: {TAKE_NONE[verb]}")

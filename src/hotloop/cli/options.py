@@ -2,8 +2,8 @@
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeVar, cast, get_origin, get_type_hints
 
 import tyro
 
@@ -101,16 +101,57 @@ def target_in(arguments: Sequence[str], options: type[Any], default: str) -> str
     return default
 
 
+def option_of(argument: str) -> str:
+    """The option that an argument names, with dashes and without its value; empty if none."""
+    name = argument.partition("=")[0]
+    return name.replace("_", "-") if name.startswith("--") else ""
+
+
 def option_value(name: str, arguments: Sequence[str]) -> str:
     """The value of an option that must be known before the others are read; empty without.
 
     name: with underscores.
     """
+    option = f"--{name.replace('_', '-')}"
     for word, following in itertools.pairwise([*arguments, ""]):
-        option, equals, value = word.partition("=")
-        if option.replace("-", "_") == f"__{name}":
+        if option_of(word) == option:
+            _, equals, value = word.partition("=")
             return value if equals else following
     return ""
+
+
+def with_all_values(arguments: list[str], several: Collection[str]) -> list[str]:
+    """Put the values of an option that is given again behind those that it has already.
+
+    several: the options that take several values. Of any other the last value counts.
+    """
+    groups: list[list[str]] = [[]]
+    first: dict[str, list[str]] = {}
+    for each in arguments:
+        option, (_, equals, value) = option_of(each), each.partition("=")
+        if not option:
+            groups[-1].append(each)
+        elif option not in several:
+            groups.append([each])
+        elif option in first:
+            groups.append(first[option])  # which is written at its first place only
+            first[option] += [value] if equals else []
+        else:
+            first[option] = [option, value] if equals else [option]
+            groups.append(first[option])
+    written = {id(group): group for group in groups}
+    return [word for group in written.values() for word in group]
+
+
+def takes_several(options: type[Any]) -> set[str]:
+    """The options of a dataclass, and of those within it, that take several values."""
+    found: set[str] = set()
+    for name, hint in get_type_hints(options).items():
+        if dataclasses.is_dataclass(hint):
+            found |= takes_several(cast("type[Any]", hint))
+        elif get_origin(hint) in (tuple, list):
+            found.add(f"--{name.replace('_', '-')}")
+    return found
 
 
 def with_plot_value(arguments: Sequence[str]) -> list[str]:

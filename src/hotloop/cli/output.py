@@ -1,19 +1,19 @@
 """The verbs' output: reports to standard output, progress and messages to standard error."""
 
 import contextlib
-import dataclasses
 import json
 import shlex
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_origin, get_type_hints
+from typing import Any, TypeVar
 
 import tyro
 from rich.console import Console
 from rich.markup import escape
 
 from hotloop.cli.chosen import refuse_where_none
+from hotloop.cli.options import option_of, takes_several, with_all_values
 from hotloop.loop.run import Run
 from hotloop.report.kinds import kind_of
 from hotloop.results.result import WIDTH, Result, plain
@@ -39,45 +39,10 @@ def parse(options: type[T], arguments: list[str], verb: str) -> T:
     refuse_where_none(verb, arguments)
     return tyro.cli(
         options,
-        args=joined(arguments, takes_several(options)),
+        args=with_all_values(arguments, takes_several(options)),
         prog=f"hotloop {verb}",
         config=(tyro.conf.FlagCreatePairsOff,),
     )
-
-
-def joined(arguments: list[str], several: Collection[str]) -> list[str]:
-    """Put the values of an option that is given again behind those that it has already.
-
-    several: the options that take several values. Of any other the last value counts.
-    """
-    groups: list[list[str]] = [[]]
-    first: dict[str, list[str]] = {}
-    for each in arguments:
-        name, equals, value = each.partition("=")
-        option = name.replace("_", "-")
-        if not name.startswith("--"):
-            groups[-1].append(each)
-        elif option not in several:
-            groups.append([each])
-        elif option in first:
-            groups.append(first[option])  # which is written at its first place only
-            first[option] += [value] if equals else []
-        else:
-            first[option] = [option, value] if equals else [option]
-            groups.append(first[option])
-    written = {id(group): group for group in groups}
-    return [word for group in written.values() for word in group]
-
-
-def takes_several(options: type[Any]) -> set[str]:
-    """The options of a dataclass, and of those within it, that take several values."""
-    found: set[str] = set()
-    for name, hint in get_type_hints(options).items():
-        if dataclasses.is_dataclass(hint):
-            found |= takes_several(cast("type[Any]", hint))
-        elif get_origin(hint) in (tuple, list):
-            found.add(f"--{name.replace('_', '-')}")
-    return found
 
 
 def print_json(value: Any) -> None:
@@ -130,7 +95,7 @@ def quiet(json_only: bool) -> contextlib.AbstractContextManager[object]:
 
 def given(name: str, arguments: list[str]) -> bool:
     """Whether an option was given, written with dashes or underscores, `=` or a space."""
-    return any(a.split("=")[0].replace("-", "_") == f"__{name}" for a in arguments)
+    return f"--{name.replace('_', '-')}" in map(option_of, arguments)
 
 
 def split_arguments(arguments: list[str]) -> tuple[list[str], list[str]]:
