@@ -26,7 +26,6 @@ from hotloop.loop.malloc import hold_malloc
 # The steady state is measured in blocks of this length; a block is one sample of stage times.
 BLOCK_S = 0.1
 WARM_UP_SHARE = 0.3  # of the time, at most
-CALL_COST_SHARE = 0.05  # of the time goes into finding what measuring takes
 RECORDED_ITERATIONS = 2
 
 
@@ -172,9 +171,8 @@ class Benchmark:
             hold_malloc()
         yield from self._count_work()
         yield from self._record_stages(loop.in_flight)
-        enough = self._now() + round(CALL_COST_SHARE * settings.seconds * 1e9)
         record.call_cost = yield from measure_call_cost(
-            control, record.warm_up.ns_per_iteration, enough
+            control, record.warm_up.ns_per_iteration, settings.seconds
         )
         # What is entered around calls, as for a trace, is entered around those that have a name.
         arm = Arm("steady", rest=REAL if control.annotate is None else NAMED)

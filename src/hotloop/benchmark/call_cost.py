@@ -4,7 +4,6 @@ Blocks in which all calls are timed and blocks in which only those are that say 
 begin take turns. What an iteration takes less in the second kind is the cost of timing the others.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,10 +12,11 @@ import numpy as np
 from hotloop.loop.arm import OFF, REAL, Arm
 from hotloop.loop.conduct import Block, Measurement, Request
 from hotloop.loop.control import SharedControl
-from hotloop.loop.figures import Interval, student_interval
+from hotloop.loop.figures import Interval, median_interval
 from hotloop.loop.stage_types import StageView
 from hotloop.loop.watchdog import Watchdog
 
+SHARE = 0.05  # of the budget
 FEWEST_PAIRS = 6
 BLOCK_NS, DRAINED = 15_000_000, 2
 # A call costs no more than this; where all together are less of an iteration, it is not asked.
@@ -48,23 +48,24 @@ class CallCost:
 
 
 def measure_call_cost(
-    control: SharedControl, iteration_ns: float, until_ns: int
+    control: SharedControl, iteration_ns: float, budget_s: float
 ) -> Measurement[CallCost | None]:
     """Measure what timing a call costs; None where that cannot be known, or is next to nothing.
 
-    iteration_ns: about what an iteration takes; until_ns: when to have ended.
+    iteration_ns: about what an iteration takes; budget_s: of the whole measurement, of which this
+    takes a small share.
     """
     known = control.marking is not None and iteration_ns > 0
     if not known or control.obeyed_in_step or control.annotate is not None:
         return None
     turns = _Turns(control, iteration_ns)
-    left_ns = until_ns - control.clock.now_ns()
-    if FEWEST_PAIRS * turns.pair_ns > left_ns:
+    time_ns = SHARE * budget_s * 1e9
+    if FEWEST_PAIRS * turns.pair_ns > time_ns:
         return None  # of iterations so long, timing the calls is next to nothing
     # Where not all that marks an iteration is known, it would never be seen to end.
-    watchdog = Watchdog(control, PATIENCE * left_ns * 1e-9)
+    watchdog = Watchdog(control, PATIENCE * time_ns * 1e-9)
     try:
-        yield from turns.run(until_ns)
+        yield from turns.run(control.clock.now_ns() + round(time_ns))
     finally:
         watchdog.stop()
     if watchdog.has_ended_an_arm or len(turns.timed) < FEWEST_PAIRS or not turns.are_alike():
@@ -93,19 +94,22 @@ class _Turns:
         """Take turns until the time is up, or it is seen that it is not worth it."""
         now = self._control.clock.now_ns
         try:
-            while now() + self.pair_ns < until_ns:
+            while now() + self.pair_ns < until_ns and self._is_worth_it():
                 start = now()
                 for timed in (True, False) if len(self.timed) % 2 else (False, True):
                     found = yield self._request(timed=timed)
                     (self.timed if timed else self.untimed).append(found)
                 self.pair_ns = now() - start
-                if self._calls(others=True) * MOST_NS < WORTH_A_LOOK * self._iteration_ns:
-                    self.timed.clear()
-                    return
-            yield self._request(timed=False, watching=True)
+            if len(self.timed) >= FEWEST_PAIRS:
+                yield self._request(timed=False, watching=True)
         finally:
             self._watching.stop()
             self._control.marks_only = False
+
+    def _is_worth_it(self) -> bool:
+        """Whether timing the calls may be something, as far as the blocks so far say."""
+        most_ns = self._calls(others=True) * MOST_NS
+        return not self.timed or most_ns >= WORTH_A_LOOK * self._iteration_ns
 
     def _request(self, *, timed: bool, watching: bool = False) -> Request:
         self._control.marks_only = not timed
@@ -122,12 +126,12 @@ class _Turns:
         often = [self._often(blocks, self._marks) for blocks in (self.timed, self.untimed)]
         return abs(often[0] - often[1]) <= ALIKE * max(often)
 
-    def cost(self) -> CallCost | None:
+    def cost(self) -> CallCost:
         """What the blocks say."""
         calls = self._calls(others=True)
         pairs = zip(self.timed, self.untimed, strict=True)
         more_ns = np.array([_usual_ns(timed) - _usual_ns(other) for timed, other in pairs]) / calls
-        return CallCost(_usual(more_ns), self._calls(others=False), self._watching.end_ns)
+        return CallCost(median_interval(more_ns), self._calls(others=False), self._watching.end_ns)
 
     def _calls(self, *, others: bool) -> float:
         """Calls of an iteration. others: without those that say where iterations begin."""
@@ -169,18 +173,6 @@ class _Watching:
         """How much longer a call takes to watch with which an iteration ends."""
         usual = [float(np.median(spent)) for spent in self._spent_ns.values()]
         return max(usual) - min(usual) if len(usual) > 1 else max(usual, default=0.0)
-
-
-def _usual(values: np.ndarray) -> Interval:
-    """The median of values (n,), with its interval as that of normal ones with their spread.
-
-    The spread is 1.4826 times the median distance from the median, and the standard error of a
-    median √(π/2) times that of a mean.
-    """
-    median = float(np.median(values))
-    spread = 1.4826 * float(np.median(np.abs(values - median)))
-    error = math.sqrt(math.pi / 2) * spread / math.sqrt(len(values))
-    return student_interval(median, error, len(values) - 1)
 
 
 def _usual_ns(block: Block) -> float:

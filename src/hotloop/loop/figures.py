@@ -206,6 +206,23 @@ def student_quantile(probability: float, degrees: int) -> float:
     return (low + high) / 2
 
 
+def median_interval(values: np.ndarray) -> Interval:
+    """The median of values (n,), with the interval that it has of normal ones with their spread.
+
+    The standard error of a median is √(π/2) times that of a mean.
+    """
+    error = math.sqrt(math.pi / 2) * median_spread(values) / math.sqrt(len(values))
+    return student_interval(float(np.median(values)), error, len(values) - 1)
+
+
+def median_spread(values: np.ndarray) -> float:
+    """The standard deviation of values (n,), by the median of their distances from the median.
+
+    1.4826 times that distance, which is right for normal values, and which bursts do not change.
+    """
+    return 1.4826 * float(np.median(np.abs(values - np.median(values))))
+
+
 def smooth_median(values: np.ndarray) -> np.ndarray:
     """The median along the last axis, as a weighted mean of the order statistics (n,) in it.
 

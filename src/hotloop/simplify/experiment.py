@@ -38,7 +38,6 @@ CHECK_SHARE = 0.05  # of the budget, at most, goes into checking what the stages
 RECORD_SHARE = 0.25  # of the budget, at most, goes into filling the tapes
 ENOUGH_SHARE = 0.1  # of the budget, at most, goes into more outputs than are needed
 LOOK_AT_REST = 0.1  # of the time is in no stage: then it is looked at what it is
-PROBES_SHARE = 0.05  # of the budget, at most, goes into finding what measuring costs
 LIMIT_SHARE = 1.1  # of the budget: what is not measured then is not measured
 # No stage is delayed or padded for longer than so many times the longest iteration seen.
 LONGEST_WAIT = 4
@@ -140,10 +139,9 @@ class Experiment:
         record.in_flight = declared or in_flight(control, record)
         record.shortest_wait_ns = shortest_wait_ns(control.clock)
         iteration_ns = float(np.median(trials.durations))
-        enough = self._now() + round(PROBES_SHARE * budget_ns)
         if not record.concurrent:
             cost = yield from trials.forward(
-                measure_call_cost(control, iteration_ns, enough), keep=False
+                measure_call_cost(control, iteration_ns, settings.budget), keep=False
             )
             record.probe_cost = in_the_loop(record.probe_cost, cost)
         yield from self._look_once()

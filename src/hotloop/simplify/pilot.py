@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hotloop.loop.conduct import Block
+from hotloop.loop.figures import median_spread
 from hotloop.simplify.arm_names import BASELINE
 from hotloop.simplify.rare_work import REST, rest_of_iterations
 from hotloop.simplify.record import Record
@@ -264,7 +265,7 @@ def _transient(rows: list[Stretch], block: int, whole_ns: float) -> Transient:
     typical = np.median([row.durations_ns[:length] for row in rows], axis=0)
     late = typical[half:]
     settled = float(np.median(late))
-    spread = 1.4826 * float(np.median(np.abs(late - settled)))
+    spread = median_spread(late)
     off = np.clip(typical[:half] - settled, -settled, 20 * settled)
     _keep_first_run(off, 3 * spread + CARRIED * settled)
     # What is carried over if the first k iterations are left out, for every k.
