@@ -8,6 +8,7 @@ your own) is an array of objects here; Gymnasium returns those as a tuple, see `
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ class Layout:
             return [self]
         return [leaf for child in self.children for leaf in child.leaves]
 
-    @property
+    @cached_property  # asked in every step
     def has_objects(self) -> bool:
         """Whether some leaf has no fixed shape, so that it cannot lie in shared memory."""
         return any(leaf.dtype.hasobject for leaf in self.leaves)

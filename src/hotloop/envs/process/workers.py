@@ -232,7 +232,7 @@ class Workers:
         Returns early to look for workers that hang, and after `limit_s` seconds.
         """
         ended: list[WorkerHandle] = []
-        if not (is_due() or self.spin(is_due, self.wakeup.marked_ns)):
+        if not self.spin(is_due, self.wakeup.marked_ns):
             ended = self._sleep(is_due, limit_s)
         if time.monotonic() > self.look_s:
             ended += [handle for handle in self.dead() if handle not in ended]
