@@ -35,6 +35,7 @@ from tables import ratio_text, table, write_page
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for what is imported later, and for workers
 SIZES = (1, 8, 64, 256)
 ROUNDS = 7
+LARGE_ROUNDS = 2  # of a cell of more than 64 envs, whose systems are opened anew in each
 SECONDS = 0.4  # of each system in each round
 ACTIONS = 32  # batches of random actions, used in turn
 BOOTSTRAPS = 2000
@@ -485,6 +486,7 @@ def main() -> None:
     parser.add_argument("--systems", nargs="*", default=list(SYSTEMS))
     parser.add_argument("--title", default="Vector envs beside their peers")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--large-rounds", type=int, default=LARGE_ROUNDS, help="of 256 envs")
     parser.add_argument("--seconds", type=float, default=SECONDS)
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # the peers' own, many
@@ -500,7 +502,7 @@ def main() -> None:
                 continue
             if key not in kept:
                 start = time.perf_counter()
-                rounds = options.rounds if size <= 64 else min(2, options.rounds)
+                rounds = options.rounds if size <= 64 else options.large_rounds
                 cell = measure(kind, size, rounds, options.seconds)
                 kept[key] = {"rates": cell.rates, "notes": cell.notes}
                 if options.raw:

@@ -289,19 +289,34 @@ def worker_cells(end):
     return end.posted, end.asleep, end.marked_ns, end.finished, end.stepped, end.messages
 
 
+@pytest.mark.parametrize("workers", [1, 2, 16, 17, 256])
+def test_steps_are_counted_over_all_workers_few_or_many(workers):
+    layout = Layout.of(spaces.Discrete(2))
+    channel = Channel(Shape(workers, workers, layout, layout, ()))
+    for number in range(workers):
+        end = channel.end(number)
+        for k, cell in enumerate(worker_cells(end)):
+            cell[0] = -(10**9) * (k + 1)  # of other cells nothing is counted
+        end.stepped[0] = 2**40 + number
+    assert channel.count_stepped() == workers * 2**40 + sum(range(workers))
+    channel.close()
+
+
 def test_cells_and_rings_of_many_workers_are_apart():
     layout = Layout.of(spaces.Box(0, 1, (3,), np.float32))
     shape = Shape(200, 200, layout, Layout.of(spaces.Discrete(2)), ())
     channel = Channel(shape)
     other = Channel(shape, SharedBlock(channel.block.nbytes, fd=os.dup(channel.block.fd)))
-    for number, end in enumerate(channel.ends):
+    for number in range(200):
+        end = channel.end(number)
         for k, own in enumerate(worker_cells(end)):
             own[0] = number * 10 + k
         end.to_do[0], end.to_do[shape.entries - 1] = number, MESSAGE
         end.done[0], end.done[shape.entries - 1] = -number, number
     channel.driver_asleep[0], channel.driver_marked_ns[0], channel.wanted[0] = 77, 78, 79
     channel.table.obs[:] = 5
-    for number, end in enumerate(other.ends):
+    for number in range(200):
+        end = other.end(number)
         assert [own[0] for own in worker_cells(end)] == [number * 10 + k for k in range(6)]
         assert (end.to_do[0], end.to_do[shape.entries - 1]) == (number, MESSAGE)
         assert (end.done[0], end.done[shape.entries - 1]) == (-number, number)

@@ -18,6 +18,9 @@ MESSAGE = -(2**31)  # the entry that says: read the connection
 _LINE_BYTES = 64  # each counter has a cache line of its own
 _DRIVER_CELLS = 3
 _WORKER_CELLS = 6
+_STEPPED = 4  # which of a worker's cells says how many envs it has stepped
+# Of more workers NumPy adds the cells up faster than Python.
+_MANY_WORKERS = 16
 
 
 def slab_entry(slab: int) -> int:
@@ -75,13 +78,25 @@ class Channel:
         # Whether the driver sleeps until it is woken, when something was last sent to it, and from
         # which sum of `stepped` on it is to be woken.
         self.driver_asleep, self.driver_marked_ns, self.wanted = map(self._cell, range(3))
-        self.ends = [self._end(worker) for worker in range(workers)]
+        stepped_cells = [_DRIVER_CELLS + k * _WORKER_CELLS + _STEPPED for k in range(workers)]
+        if workers > _MANY_WORKERS:
+            lines = np.frombuffer(self._cells, np.int64).reshape(-1, _LINE_BYTES // 8)[:, 0]
+            self._stepped = lines[stepped_cells[0] :: _WORKER_CELLS]
+        else:
+            self._stepped = [self._cell(cell) for cell in stepped_cells]
+
+    def count_stepped(self) -> int:
+        """How many envs all workers have stepped since they were started."""
+        if isinstance(self._stepped, list):
+            return sum([cell[0] for cell in self._stepped])
+        return int(self._stepped.sum())
 
     def close(self) -> None:
         """Close the descriptor; arrays on the block stay valid."""
         self.block.close()
 
-    def _end(self, worker: int) -> "End":
+    def end(self, worker: int) -> "End":
+        """What the driver shares with one worker."""
         first = _DRIVER_CELLS + worker * _WORKER_CELLS
         entries, at = self.shape.entries, 2 * worker * self.shape.entries
         posted, asleep, marked_ns, finished, stepped, messages = (

@@ -90,7 +90,6 @@ class ProcessVectorEnv(VectorEnv):
         self._resets: dict[int, tuple[int | None, dict[str, Any] | None]] = {}
         # One env at a time only where batches may be cut through a slab.
         self._whole_slabs = facts.is_vector or self.batch_size == self.num_envs or splits > 1
-        self._stepped = [handle.end.stepped for handle in workers.handles]
         self._finished = [handle.end.finished for handle in workers.handles]
         self._owner = owners([handle.rows for handle in workers.handles], self.num_envs)
 
@@ -203,14 +202,14 @@ class ProcessVectorEnv(VectorEnv):
 
     def _due(self, missing: int, before: list[int] | None) -> Callable[[], bool]:
         """A function that says whether so many more are done, or more than `before`."""
+        channel = self._workers.channel
         if before is not None or self._workers.failures:
-            self._workers.channel.wanted[0] = 0
+            channel.wanted[0] = 0
             finished = self._finished
             return lambda: before is None or [cell[0] for cell in finished] != before
         total = missing + sum([handle.stepped for handle in self._workers.handles])
-        self._workers.channel.wanted[0] = total
-        stepped = self._stepped
-        return lambda: sum([cell[0] for cell in stepped]) >= total
+        channel.wanted[0] = total
+        return lambda: channel.count_stepped() >= total
 
     def _raise_failure(self) -> None:
         """Raise an env's error once all rows that failed with it were collected."""

@@ -119,7 +119,7 @@ class Worker:
         attach: Attachment = connection.recv()
         descriptors = [recv_handle(connection) for _ in range(4)]
         self.channel = channel = Channel(attach.shape, SharedBlock.receive(connection))
-        self.end = channel.ends[number]
+        self.end = channel.end(number)
         self.wakeup = Wakeup(self.end.asleep, self.end.marked_ns, (descriptors[0], descriptors[1]))
         self.driver_wakeup = Wakeup(
             channel.driver_asleep, channel.driver_marked_ns, (descriptors[2], descriptors[3])
@@ -196,10 +196,9 @@ class Worker:
         # In this order: a driver that wakes by the sum of `stepped` finds the entries themselves.
         end.finished[0] = self.tail
         end.stepped[0] += len(rows)
-        if self.driver_wakeup.is_needed:
-            stepped = sum(other.stepped[0] for other in self.channel.ends)
-            if stepped >= self.channel.wanted[0]:
-                self.driver_wakeup.wake()
+        channel = self.channel
+        if self.driver_wakeup.is_needed and channel.count_stepped() >= channel.wanted[0]:
+            self.driver_wakeup.wake()
 
     def _answer(self, message: tuple[Any, ...]) -> bool:
         """Do what a message asks; returns whether to go on."""

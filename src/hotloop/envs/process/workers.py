@@ -115,8 +115,8 @@ class Workers:
             self.facts.reward_shape,
         )
         self.channel = Channel(shape)
-        for handle, own, end in zip(self.handles, slabs, self.channel.ends, strict=True):
-            handle.give(own, end)
+        for handle, own in zip(self.handles, slabs, strict=True):
+            handle.give(own, self.channel.end(handle.number))
 
     def _attach(self, handle: WorkerHandle) -> None:
         """Give a worker the memory and the descriptors."""
