@@ -19,6 +19,7 @@ from hotloop.envs.placement import OtherPrograms
 from hotloop.envs.probe import probe_env
 from hotloop.envs.workload import Candidate, Probe, Variant, Workload
 from hotloop.errors import WorkerError
+from hotloop.loop.race import Race
 from hotloop.testing.synthetic import Duration, SyntheticEnv, SyntheticSettings, SyntheticVectorEnv
 
 CHEAP = Probe(step_s=5e-6, late_step_s=6e-6, busy=1.0, obs_bytes=64, make_s=1e-3, steps=1)
@@ -239,7 +240,35 @@ def test_where_a_race_cannot_tell_two_apart_fewer_workers_win():
 def test_a_race_measures_every_racer_in_every_round(monkeypatch):
     monkeypatch.setattr(auto, "RACE_S", 0.05)
     pair = [Candidate(Variant("serial"), 1.0), Candidate(Variant("process", 1), 1.0)]
-    times = auto._race([SyntheticEnv] * 2, pair)
+    times, left = auto._race([SyntheticEnv] * 2, pair)
+    assert left == [0, 1]
     assert times.shape[0] >= auto.MIN_ROUNDS
     assert times.shape[1] == 2
     assert (times > 0).all()
+
+
+def test_who_is_proved_slower_leaves_the_race():
+    """Beside two busy processes 2 workers were taken, which were 10% slower than 4."""
+    noise = iter([1.0, 1.2, 0.9, 1.1, 0.8, 1.0] * 9)
+    race = Race([lambda: 50.0, lambda: 100.0 * next(noise), lambda: 104.0 * next(noise)])
+    for _ in range(6):
+        race.round()
+    assert auto.drop_slower(race)
+    assert race.running == [1, 2]
+    race.round()
+    assert np.isnan(race.rates[-1, 0])
+    steady = Race([lambda: 50.0, lambda: 100.0])
+    for _ in range(3):
+        steady.round()
+    assert not auto.drop_slower(steady)
+    assert steady.running == [1]
+
+
+def test_those_that_are_not_told_apart_go_on_for_a_while(monkeypatch):
+    monkeypatch.setattr(auto, "RACE_S", 0.02)
+    slow = SyntheticSettings(step=Duration(2e-3, kind="busy"))
+    pair = [Candidate(Variant("process", number), 1.0) for number in (1, 1)]
+    fns = [partial(SyntheticEnv, slow)] * 2
+    short, _ = auto._race(fns, pair)
+    long, left = auto._race(fns, pair, extra_s=0.3)
+    assert len(long) > len(short) or len(left) == 1

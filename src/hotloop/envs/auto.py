@@ -28,6 +28,7 @@ from hotloop.loop.race import Race, as_fast, fastest
 _LOG = logging.getLogger("hotloop")
 RACE_S = 0.25  # for each that races
 RACE_ROUNDS = 12
+EXTRA_S = 0.5  # beside other programs, for those that the race has not told apart
 MIN_ROUNDS = 3  # also where a single step takes longer than a turn
 LITTLE = 0.2  # fewer busy cores than this are not mentioned
 CLOSE = 0.5  # a race is run where the second is expected to need at most so much more
@@ -107,10 +108,10 @@ def choose(
     racers = find_racers(candidates, others) if probe.make_s * len(fns) < RACE_S else []
     best = candidates[0]
     if racers:
-        times = _race(fns, racers)
-        means = times.mean(axis=0).tolist()
+        times, left = _race(fns, racers, EXTRA_S if others else 0.0)
+        means = np.nanmean(times, axis=0).tolist()
         racers = [replace(r, measured_s=mean) for r, mean in zip(racers, means, strict=True)]
-        best, undecided = decide(racers, times)
+        best, undecided = decide([racers[k] for k in left], times[:, left])
         raced = {racer.variant for racer in racers}
         candidates = sorted(racers, key=lambda candidate: candidate.measured_s or 0.0) + [
             candidate for candidate in candidates if candidate.variant not in raced
@@ -158,8 +159,14 @@ def decide(
     return racers[chosen], [racers[best]] if chosen != best else []
 
 
-def _race(fns: Sequence[Callable[[], Any]], racers: Sequence[Candidate]) -> NDArray[np.float64]:
-    """Build them and let them take turns; the time of a step of all envs, (rounds, racers)."""
+def _race(
+    fns: Sequence[Callable[[], Any]], racers: Sequence[Candidate], extra_s: float = 0.0
+) -> tuple[NDArray[np.float64], list[int]]:
+    """Build them and let them take turns.
+
+    extra_s: how long those that are not told apart then go on, without those proved slower.
+    Returns the time of a step of all envs, (rounds, racers), and the racers that were left.
+    """
     with ExitStack() as stack:
         turns = []
         for racer in racers:
@@ -172,8 +179,20 @@ def _race(fns: Sequence[Callable[[], Any]], racers: Sequence[Candidate]) -> NDAr
         end = time.perf_counter() + RACE_S * len(racers)
         while len(race.rates) < MIN_ROUNDS or time.perf_counter() < end:
             race.round()
+        while extra_s and drop_slower(race) and time.perf_counter() < end + extra_s:
+            race.round()
     times: NDArray[np.float64] = len(fns) / race.rates
-    return times
+    return times, race.running
+
+
+def drop_slower(race: Race) -> bool:
+    """Let those run no more that are proved slower; returns whether several are left."""
+    running = list(race.running)
+    fast = as_fast(race.rates[:, running])
+    for k, racer in enumerate(running):
+        if k not in fast:
+            race.drop(racer)
+    return len(race.running) > 1
 
 
 def _made(fns: Sequence[Callable[[], Any]], racer: Candidate) -> VectorEnv:
