@@ -22,6 +22,11 @@ from hotloop.envs.vector import VectorEnv
 from hotloop.errors import StateError
 from hotloop.loop.host import whole_cores
 
+# The driver is woken by the last so many workers, not by the very last alone. Beside programs that
+# compute, the scheduler lets a process that has slept for a whole step wait longer: 4 envs of 1 ms
+# in 4 workers beside two such programs took 4.14 ms a step by one wake-up, 3.94 by four.
+WOKEN_BY = 4
+
 
 class ProcessVectorEnv(VectorEnv):
     """Gymnasium's vector contract over envs of several worker processes.
@@ -90,6 +95,7 @@ class ProcessVectorEnv(VectorEnv):
         self._resets: dict[int, tuple[int | None, dict[str, Any] | None]] = {}
         # One env at a time only where batches may be cut through a slab.
         self._whole_slabs = facts.is_vector or self.batch_size == self.num_envs or splits > 1
+        self._woken_before = WOKEN_BY * max(len(handle.rows) for handle in workers.handles)
         self._finished = [handle.end.finished for handle in workers.handles]
         self._owner = owners([handle.rows for handle in workers.handles], self.num_envs)
 
@@ -208,7 +214,7 @@ class ProcessVectorEnv(VectorEnv):
             finished = self._finished
             return lambda: before is None or [cell[0] for cell in finished] != before
         total = missing + sum([handle.stepped for handle in self._workers.handles])
-        channel.wanted[0] = total
+        channel.wanted[0] = max(0, total - self._woken_before)
         return lambda: channel.count_stepped() >= total
 
     def _raise_failure(self) -> None:
