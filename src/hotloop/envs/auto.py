@@ -30,6 +30,9 @@ RACE_S = 0.25  # for each that races
 RACE_ROUNDS = 12
 EXTRA_S = 0.5  # beside other programs, for those that the race has not told apart
 MIN_ROUNDS = 3  # also where a single step takes longer than a turn
+# Fewer workers are preferred where none is faster with this confidence: little is lost by a mistake
+# either way, for then both are nearly as fast.
+SURE_ENOUGH = 0.8
 LITTLE = 0.2  # fewer busy cores than this are not mentioned
 CLOSE = 0.5  # a race is run where the second is expected to need at most so much more
 
@@ -153,7 +156,7 @@ def decide(
     workers, within rounds; where the interval of their ratio holds 1, fewer workers win.
     """
     rates = 1 / times
-    fast = as_fast(rates)
+    fast = as_fast(rates, confidence=SURE_ENOUGH)
     chosen = min(fast, key=lambda k: (racers[k].variant.num_workers or 0, times[:, k].mean()))
     best = fastest(rates)
     return racers[chosen], [racers[best]] if chosen != best else []

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hotloop.loop.figures import Interval, paired_ratio
+from hotloop.loop.figures import CONFIDENCE, Interval, paired_ratio
 
 Turn = Callable[[], float]
 """Works for a moment. Returns units a second; not a number where the variant failed."""
@@ -54,13 +54,13 @@ class Race:
         rows = [row + [float("nan")] * (width - len(row)) for row in self._rounds]
         return np.array(rows, np.float64).reshape(len(rows), width)
 
-    def ratio(self, racer: int, other: int, *, confidence: float = 0.95) -> Interval:
+    def ratio(self, racer: int, other: int, *, confidence: float = CONFIDENCE) -> Interval:
         """How many times faster one is than another, over the rounds that hold both."""
         return ratio_of(self.rates, racer, other, confidence=confidence)
 
 
 def ratio_of(
-    rates: NDArray[np.float64], racer: int, other: int, *, confidence: float = 0.95
+    rates: NDArray[np.float64], racer: int, other: int, *, confidence: float = CONFIDENCE
 ) -> Interval:
     """How many times faster one variant is than another, over the rounds that hold both.
 
@@ -84,7 +84,9 @@ def is_settled(rates: NDArray[np.float64]) -> bool:
     return all(ratio_of(rates, best, other).low > 1 for other in others)
 
 
-def as_fast(rates: NDArray[np.float64], worth: float = 0.0) -> list[int]:
+def as_fast(
+    rates: NDArray[np.float64], worth: float = 0.0, *, confidence: float = CONFIDENCE
+) -> list[int]:
     """The variants that may be taken for the fastest: no other is proved faster by `worth`.
 
     rates: (rounds, variants). worth: the gain, as a share, below which a faster one does not
@@ -93,7 +95,7 @@ def as_fast(rates: NDArray[np.float64], worth: float = 0.0) -> list[int]:
     best = fastest(rates)
 
     def is_slower(variant: int) -> bool:
-        ratio = ratio_of(rates, best, variant)
+        ratio = ratio_of(rates, best, variant, confidence=confidence)
         return ratio.low > 1 and ratio.value >= 1 + worth
 
     return [k for k in range(rates.shape[1]) if k == best or not is_slower(k)]
