@@ -9,6 +9,7 @@ and is written last.
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hotloop.data.layout import Layout, Tree
 from hotloop.data.shared import SharedBlock
@@ -79,6 +80,7 @@ class Channel:
         # which sum of `stepped` on it is to be woken.
         self.driver_asleep, self.driver_marked_ns, self.wanted = map(self._cell, range(3))
         stepped_cells = [_DRIVER_CELLS + k * _WORKER_CELLS + _STEPPED for k in range(workers)]
+        self._stepped: list[memoryview] | NDArray[np.int64]
         if workers > _MANY_WORKERS:
             lines = np.frombuffer(self._cells, np.int64).reshape(-1, _LINE_BYTES // 8)[:, 0]
             self._stepped = lines[stepped_cells[0] :: _WORKER_CELLS]
