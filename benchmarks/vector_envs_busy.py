@@ -28,8 +28,6 @@ from typing import Any
 
 import numpy as np
 
-from tables import ratio_text, table, write_page
-
 ROUNDS = 20
 ROUNDS_OPEN = 4  # then all systems are opened anew: each opening has a speed of its own, by 3%
 SECONDS = 0.25  # of each system in each round
@@ -266,6 +264,9 @@ def ratio(one: Sequence[float], other: Sequence[float]) -> tuple[float, float, f
 
 
 def page_parts(rows: Sequence[Measured]) -> list[str]:
+    # Not above: a system that runs on an older checkout would import that one's package for it.
+    from tables import ratio_text, table
+
     systems = list(rows[0].ms)
     others = [name for name in (PEER, OLD) if name in systems]
     header = ["envs", "beside", *(f"{name}, ms" for name in systems), "auto is"]
@@ -347,6 +348,8 @@ def main() -> None:
             means = {name: round(float(np.mean(ms)), 3) for name, ms in measured.ms.items()}
             print(f"{key}: {json.dumps(means)} {measured.choice}", file=sys.stderr, flush=True)
         found.append(Measured(row, **kept[key]))
+    from tables import write_page
+
     parts = [f"{chosen.rounds} rounds of {chosen.seconds:g} s.", *page_parts(found)]
     made_by = "benchmarks/vector_envs_busy.py"
     write_page(chosen.markdown, "Vector envs beside other programs", parts, made_by)
