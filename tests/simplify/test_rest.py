@@ -17,7 +17,7 @@ from hotloop.simplify.stage_facts import Place
 
 
 def prepare() -> None:
-    time.sleep(0.006)
+    time.sleep(0.009)
 
 
 def decorated(function: Callable[[], None]) -> Callable[[], None]:
@@ -30,12 +30,12 @@ def decorated(function: Callable[[], None]) -> Callable[[], None]:
 
 @decorated
 def normalise() -> None:
-    time.sleep(0.003)
+    time.sleep(0.005)
 
 
 @pytest.fixture(scope="module")
 def places() -> list[Place]:
-    """Of a loop that acts for 2 of 13 ms, and does four other things."""
+    """Of a loop that acts for 2 of 18 ms, and does three other things."""
     control = SharedControl()
     act = Stage("act", control=control)(lambda: time.sleep(0.002))
 
