@@ -154,7 +154,10 @@ class Core(SyntheticEnv):
 
     def step(self, action: Any) -> Any:
         whole = super().step
-        return self._pace(DURATIONS_S[int(action)], lambda: whole(int(action)))
+        outcome = self._pace(DURATIONS_S[int(action)], lambda: whole(int(action)))
+        if outcome[2] or outcome[3]:
+            self.reset()  # the peer leaves that to its caller
+        return outcome
 
 
 def main() -> None:
