@@ -119,11 +119,16 @@ def waiting_workers(kind: Kind, num_envs: int) -> int | None:
     return min(num_envs, 256) if "sleep" in kind.name else None
 
 
-def bare(unwrapped: bool, kind: Kind, num_envs: int, actions: Sequence[np.ndarray]) -> Stepper:
+def begun_envs(unwrapped: bool, kind: Kind, num_envs: int) -> list[Any]:
     envs = [kind.make() for _ in range(num_envs)]
     envs = [env.unwrapped for env in envs] if unwrapped else envs
     for i, env in enumerate(envs):
         env.reset(seed=i)
+    return envs
+
+
+def bare(unwrapped: bool, kind: Kind, num_envs: int, actions: Sequence[np.ndarray]) -> Stepper:
+    envs = begun_envs(unwrapped, kind, num_envs)
 
     def step(i: int) -> None:
         results = [env.step(a) for env, a in zip(envs, actions[i % ACTIONS].tolist(), strict=True)]
@@ -137,9 +142,7 @@ def bare(unwrapped: bool, kind: Kind, num_envs: int, actions: Sequence[np.ndarra
 
 def steps_alone(kind: Kind, num_envs: int, actions: Sequence[np.ndarray]) -> Stepper:
     """The least that any engine of Python envs in one process does: results are dropped."""
-    envs = [kind.make().unwrapped for _ in range(num_envs)]
-    for i, env in enumerate(envs):
-        env.reset(seed=i)
+    envs = begun_envs(True, kind, num_envs)
 
     def step(i: int) -> None:
         for env, action in zip(envs, actions[i % ACTIONS].tolist(), strict=True):
@@ -265,6 +268,7 @@ def start_ray() -> None:
 OURS = ("serial", "process", "auto")
 OURS_NAMED = tuple(f"hotloop {name}" for name in OURS)
 Opener = Callable[[Kind, int, Sequence[np.ndarray]], Stepper]
+STEPS_ALONE = "limit: steps alone"
 APART = "limit: a process a core, apart"
 SYSTEMS: dict[str, Opener] = {
     **{f"hotloop {name}": partial(ours, name) for name in OURS},
@@ -280,7 +284,7 @@ SYSTEMS: dict[str, Opener] = {
     "Tianshou Ray": partial(tianshou_peer, "RayVectorEnv"),
     "TorchRL Parallel": torchrl_peer,
     "EnvPool": envpool_peer,
-    "limit: steps alone": steps_alone,
+    STEPS_ALONE: steps_alone,
     APART: apart,
     "ALE": partial(native, False),
     "ALE, half batches": partial(native, True),
@@ -307,7 +311,7 @@ def left_out(system: str, kind: Kind, num_envs: int) -> str | None:
         return "Atari, two envs and more"
     if num_envs > MOST_ENVS.get(system, num_envs):
         return f"one process an env: at most {MOST_ENVS[system]} here"
-    of_cartpole = system.startswith("bare") or system in ("limit: steps alone", APART)
+    of_cartpole = system.startswith("bare") or system in (STEPS_ALONE, APART)
     if of_cartpole and kind.name != "CartPole-v1":
         return "CartPole only"
     if system == APART and num_envs < 8:
@@ -455,7 +459,7 @@ def targets(cells: Sequence[Cell]) -> str:
         ("hotloop serial", "bare loop, unwrapped", 0.97),
         ("hotloop serial", "Gymnasium Sync", 1.15),
         ("bare loop, unwrapped", "Gymnasium Sync", None),
-        ("limit: steps alone", "Gymnasium Sync", None),
+        (STEPS_ALONE, "Gymnasium Sync", None),
         ("hotloop process", "Gymnasium Async", 10.0),
         ("hotloop process", "Tianshou Shmem", 12.0),
         ("hotloop process", "hotloop serial", 1.6),

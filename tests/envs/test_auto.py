@@ -1,10 +1,12 @@
 """Which backend `auto` expects to be fastest, from planted measurements; and that it says why."""
 
+import itertools
 import math
 import multiprocessing
 import os
 import time
 from functools import partial
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -265,10 +267,11 @@ def test_who_is_proved_slower_leaves_the_race():
 
 
 def test_those_that_are_not_told_apart_go_on_for_a_while(monkeypatch):
-    monkeypatch.setattr(auto, "RACE_S", 0.02)
-    slow = SyntheticSettings(step=Duration(2e-3, kind="busy"))
+    ticks = itertools.count()  # a look at the clock takes 1 ms, and all else no time
+    monkeypatch.setattr(auto, "time", SimpleNamespace(perf_counter=lambda: 1e-3 * next(ticks)))
     pair = [Candidate(Variant("process", number), 1.0) for number in (1, 1)]
-    fns = [partial(SyntheticEnv, slow)] * 2
+    fns = [SyntheticEnv] * 2
     short, _ = auto._race(fns, pair)
     long, left = auto._race(fns, pair, extra_s=0.3)
+    assert left == [0, 1]
     assert len(long) > len(short) or len(left) == 1
