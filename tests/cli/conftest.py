@@ -19,6 +19,7 @@ from support.command_server import WITH_TORCH, CommandServer
 from support.wait import DEADLINE_S, PATIENCE_S, wait_until
 
 TARGETS = Path(__file__).parent / "targets"
+LEARNERS = ("ppo:", "appo:", "impala:", "apex:")
 COMMAND = str(Path(sys.executable).parent / "hotloop")
 # The command in a session of its own, with its standard input as the controlling terminal.
 ON_ITS_TERMINAL = """
@@ -53,6 +54,10 @@ def _read_at_start(variables: Mapping[str, str]) -> bool:
     return any(name.startswith(("PYTHON", "OMP_", "LD_")) for name in variables)
 
 
+def _needs_torch(words: list[str]) -> bool:
+    return words[0] in WITH_TORCH or any(word.startswith(LEARNERS) for word in words)
+
+
 def run_command(
     *arguments: object,
     cwd: Path,
@@ -63,7 +68,7 @@ def run_command(
     """Run `hotloop …` to its end; `before` is what starts it, as `nice` would."""
     words = [str(argument) for argument in arguments]
     if not before and stdout == subprocess.PIPE and words and not _read_at_start(variables):
-        server = WITH_TORCH_LOADED if words[0] in WITH_TORCH else IMPORTED
+        server = WITH_TORCH_LOADED if _needs_torch(words) else IMPORTED
         return Ended(*server.run(words, cwd, environment() | variables, DEADLINE_S))
     done = subprocess.run(
         [*before, COMMAND, *map(str, arguments)],

@@ -15,7 +15,14 @@ from hotloop.data.shared import SharedBlock
 from hotloop.envs.process import ProcessVectorEnv
 from hotloop.envs.process.channel import MESSAGE, Channel, Shape
 from hotloop.envs.process.wakeups import AdaptiveSpin, Wakeup, choose_spin, open_wakeup
-from hotloop.testing.synthetic import Ledger, read_counters, synthetic_fns
+from hotloop.loop.effects import check_call
+from hotloop.testing.synthetic import (
+    Duration,
+    Ledger,
+    SyntheticSettings,
+    read_counters,
+    synthetic_fns,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -326,3 +333,26 @@ def test_cells_and_rings_of_many_workers_are_apart():
     assert not other.table.reward.any()
     channel.close()
     other.close()
+
+
+def test_what_workers_do_meanwhile_is_no_effect_of_a_call():
+    slow = SyntheticSettings(step=Duration(0.2))
+    envs = ProcessVectorEnv(synthetic_fns(2, slow), num_workers=2)
+    try:
+        envs.reset(seed=0)
+        stepped = envs._workers.channel.count_stepped
+
+        def act():
+            end = time.monotonic() + 60.0
+            while stepped() < before + 2 and time.monotonic() < end:
+                time.sleep(0.001)
+            return envs.num_envs
+
+        before = stepped()
+        envs.send(np.zeros(2, np.int64))
+        checked = check_call("act", "stateful", act, (), {}, state=())
+        assert stepped() == before + 2
+        assert "\n".join(map(str, checked.violations)) == ""
+        envs.recv()
+    finally:
+        envs.close()

@@ -24,7 +24,10 @@ LIGHT = ("benchmark", "simplify", "report", "doctor", "backends")
 WITH_TORCH = ("train", "evaluate", "simulate", "calibrate")
 _MORE = {
     "light": ("hotloop.envs.sweep",),
-    "torch": ("hotloop.learn.ppo", "hotloop.models.epidemic.covid", "hotloop.results.train"),
+    "torch": (
+        *("hotloop.learn.ppo", "hotloop.models.epidemic.covid", "hotloop.results.train"),
+        "torch._dynamo",  # the first optimiser imports it, for 0.8 s
+    ),
 }
 _READY = "ready\n"
 

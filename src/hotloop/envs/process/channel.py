@@ -19,7 +19,7 @@ MESSAGE = -(2**31)  # the entry that says: read the connection
 _LINE_BYTES = 64  # each counter has a cache line of its own
 _DRIVER_CELLS = 3
 _WORKER_CELLS = 6
-_STEPPED = 4  # which of a worker's cells says how many envs it has stepped
+_FINISHED, _STEPPED = 3, 4  # the cells of a worker: its entries in `done`, and the envs stepped
 # Of more workers NumPy adds the cells up faster than Python.
 _MANY_WORKERS = 16
 
@@ -43,6 +43,10 @@ class Shape:
     def entries(self) -> int:
         """The capacity of a ring: each env once, each as part of a slab, and messages."""
         return 2 * self.num_envs + 64
+
+
+class SharedTable(Table):
+    """A table that workers write, whatever the driver does meanwhile."""
 
 
 class Channel:
@@ -73,25 +77,30 @@ class Channel:
         reward, ended, cut, self.is_wide, obs, *actions = table.in_buffer(
             self.block.buffer, rows_at, n
         )
-        self.table = Table(shape.observation, obs, reward, ended, cut)
+        self.table = SharedTable(shape.observation, obs, reward, ended, cut)
         self.actions: Tree = actions[0]  # in the space's types
         self.wide_actions: Tree = actions[-1]  # with float64 for floats
         # Whether the driver sleeps until it is woken, when something was last sent to it, and from
         # which sum of `stepped` on it is to be woken.
         self.driver_asleep, self.driver_marked_ns, self.wanted = map(self._cell, range(3))
-        stepped_cells = [_DRIVER_CELLS + k * _WORKER_CELLS + _STEPPED for k in range(workers)]
+        first_cells = range(_DRIVER_CELLS, _DRIVER_CELLS + workers * _WORKER_CELLS, _WORKER_CELLS)
         self._stepped: list[memoryview] | NDArray[np.int64]
         if workers > _MANY_WORKERS:
             lines = np.frombuffer(self._cells, np.int64).reshape(-1, _LINE_BYTES // 8)[:, 0]
-            self._stepped = lines[stepped_cells[0] :: _WORKER_CELLS]
+            self._stepped = lines[first_cells[0] + _STEPPED :: _WORKER_CELLS]
         else:
-            self._stepped = [self._cell(cell) for cell in stepped_cells]
+            self._stepped = [self._cell(first + _STEPPED) for first in first_cells]
+        self._finished = [self._cell(first + _FINISHED) for first in first_cells]
 
     def count_stepped(self) -> int:
         """How many envs all workers have stepped since they were started."""
         if isinstance(self._stepped, list):
             return sum([cell[0] for cell in self._stepped])
         return int(self._stepped.sum())
+
+    def count_finished(self) -> list[int]:
+        """How many entries each worker has done since it was started."""
+        return [cell[0] for cell in self._finished]
 
     def close(self) -> None:
         """Close the descriptor; arrays on the block stay valid."""

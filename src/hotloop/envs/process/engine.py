@@ -96,7 +96,6 @@ class ProcessVectorEnv(VectorEnv):
         # One env at a time only where batches may be cut through a slab.
         self._whole_slabs = facts.is_vector or self.batch_size == self.num_envs or splits > 1
         self._woken_before = WOKEN_BY * max(len(handle.rows) for handle in workers.handles)
-        self._finished = [handle.end.finished for handle in workers.handles]
         self._owner = owners([handle.rows for handle in workers.handles], self.num_envs)
 
     # --- what a backend does -------------------------------------------------------------------
@@ -196,7 +195,7 @@ class ProcessVectorEnv(VectorEnv):
         needed = None if rows is None else set(rows.tolist())
         while True:
             one_by_one = needed is not None or bool(workers.failures)
-            before = [cell[0] for cell in self._finished] if one_by_one else None
+            before = workers.channel.count_finished() if one_by_one else None
             self._collect()
             self._raise_failure()
             missing = count - len(self._ready)
@@ -211,8 +210,7 @@ class ProcessVectorEnv(VectorEnv):
         channel = self._workers.channel
         if before is not None or self._workers.failures:
             channel.wanted[0] = 0
-            finished = self._finished
-            return lambda: before is None or [cell[0] for cell in finished] != before
+            return lambda: before is None or channel.count_finished() != before
         total = missing + sum([handle.stepped for handle in self._workers.handles])
         channel.wanted[0] = max(0, total - self._woken_before)
         return lambda: channel.count_stepped() >= total
