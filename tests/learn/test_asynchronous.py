@@ -538,9 +538,21 @@ def test_a_rest_does_not_wait_for_an_actor_that_died_before_it(
 # --- spaces and settings -------------------------------------------------------------------------
 
 
-@EVERYWHERE
+SPACES = ("ManyActions", "AnyMove", "Switches", "Pixels", "Mixed", "Masked")
+
+
+# Fragments of other processes are made by one code for all spaces: of these, two are dicts.
 @pytest.mark.parametrize(
-    "name", ["ManyActions", "AnyMove", "Switches", "Pixels", "Mixed", "Masked"]
+    ("algorithm", "backend", "name"),
+    [
+        *((algorithm, "serial", name) for algorithm in LEARNERS for name in SPACES),
+        *(
+            pytest.param("impala", "process", name, marks=() if dicts else pytest.mark.slow)
+            for name in SPACES
+            for dicts in [name in ("Mixed", "Masked")]
+        ),
+        *(pytest.param("appo", "process", name, marks=pytest.mark.slow) for name in SPACES),
+    ],
 )
 def test_learns_on_all_spaces(algorithm, make, name, backend):
     settings = {"num_envs": 2, "fragment_steps": 8, "backend": backend}

@@ -159,7 +159,8 @@ def test_actors_ask_for_what_they_are_set_to():
         learner.close()
 
 
-@pytest.mark.parametrize("place", ["envs", "server"])
+# That a server acts for actors is tested with IMPALA and in the tests of fragments.
+@pytest.mark.parametrize("place", ["envs", pytest.param("server", marks=pytest.mark.slow)])
 def test_ppo_takes_a_fragment_of_every_actor(place):
     settings = {**SMALL, "env_id": env_id("Bandit"), "policy_at": place, "num_cpus": 0.5}
     learner = PPO(PPOSettings(**settings))

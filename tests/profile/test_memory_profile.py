@@ -1,5 +1,6 @@
 """What a profile of memory says of planted leaks, storms of small objects, and turnover."""
 
+import gc
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -16,6 +17,14 @@ from hotloop.profile.holders import Holders
 from hotloop.profile.memory import MemoryProfile
 from hotloop.profile.places import Site, site_of
 from support import profiled_loops as planted
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _everything_is_seen():
+    """Who holds what is not known of objects that the garbage collector passes over."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
 
 
 @pytest.fixture(scope="module")
