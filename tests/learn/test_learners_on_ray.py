@@ -159,7 +159,7 @@ def test_actors_ask_for_what_they_are_set_to():
         learner.close()
 
 
-# That a server acts for actors is tested with IMPALA and in the tests of fragments.
+# That a server acts for actors is shown by the tests of fragments.
 @pytest.mark.parametrize("place", ["envs", pytest.param("server", marks=pytest.mark.slow)])
 def test_ppo_takes_a_fragment_of_every_actor(place):
     settings = {**SMALL, "env_id": env_id("Bandit"), "policy_at": place, "num_cpus": 0.5}
