@@ -555,6 +555,29 @@ def test_a_noisy_machine_gets_no_verdict_but_the_time_it_would_take(
     )
 
 
+@pytest.mark.parametrize("held_at_s", [0.05 * k for k in range(1, 14)])
+def test_a_budget_that_is_over_before_the_first_round_is_refused(held_at_s: float) -> None:
+    """A machine that has no time for the loop for longer than the budget, at whatever place."""
+    clock = FakeClock()
+    control = SharedControl(clock)
+    load = Stage("load", effect="pure", control=control)(lambda: clock.burn_ns(0.02 * MS))
+    train = Stage("train", effect="pure", control=control)(lambda: clock.burn_ns(0.01 * MS))
+    held = [clock.now_ns() + held_at_s * 1e9]
+
+    def body() -> int:
+        load()
+        train()
+        if held and clock.now_ns() > held[0]:
+            held.clear()
+            clock.wait_ns((2.1 - held_at_s) * 1e9)
+        return 1
+
+    verdict, _ = experiment_on(control, body, budget=2.0)
+    assert verdict.refused is not None
+    assert "--budget" in verdict.refused
+    assert {row.name for row in verdict.rows} == {"load", "train"}
+
+
 def test_too_small_a_budget_says_what_suffices(control: SharedControl, clock: FakeClock) -> None:
     slow = Stage("slow", effect="pure", control=control)(lambda: clock.burn_ns(300 * MS))
     other = Stage("other", effect="pure", control=control)(lambda: clock.burn_ns(300 * MS))

@@ -37,8 +37,9 @@ def run_pilot(
     stages = [s for s in trials.record.stages_in_focus() if s.replaceable]
     share = PILOT_SHARE * (end_ns - begin_ns)
     affordable = int(share / (2 * PILOT_ROUNDS * LEAST_STRETCH * iteration_ns))
-    if not affordable:
-        # Iterations so long carry next to nothing from one to the next.
+    if affordable < 1:
+        # Iterations so long carry next to nothing from one to the next. Below 0: the budget is
+        # over, as the preparations took long on a busy machine.
         return NO_PILOT
     stages = sorted(stages, key=lambda s: -s.share)[: min(affordable, MOST_STAGES)]
     free_arms = {free_name(s.name): s.name for s in stages}
