@@ -6,6 +6,7 @@ the results; of a seed that was trained twice with it, the last one.
 
 import json
 import math
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -55,7 +56,8 @@ follows. The seeds were fixed before the settings were tuned, on seeds from 1001
 an unsolved training as endless; in brackets the range over all seeds. Env steps a second are \
 those learned from, over the time of training (SPS). Processor seconds are those of a training in \
 a single process; they do not contain what others took of a busy machine. One thread of torch in \
-every system."""
+every system. Machines of one name differ from day to day: compare seconds and SPS of the same \
+days."""
 
 
 def newest(lines: Sequence[Line]) -> Trainings:
@@ -122,15 +124,26 @@ def _env(env: str, trainings: Trainings) -> str:
     if not rows:
         return f"{head} Not trained yet."
     if ENVS[env].target is None:
-        shown = table(["system", "code", "seeds", *(f"{at:,} steps" for at in CURVE_AT)], rows)
+        shown = table(
+            ["system", "code", "days", "seeds", *(f"{at:,} steps" for at in CURVE_AT)], rows
+        )
         return f"{head} Median result over the seeds, and its range.\n\n{shown}"
-    titles = ["system", "code", "solved", "env steps", "seconds", "processor seconds", "SPS"]
+    titles = [
+        "system",
+        "code",
+        "days",
+        "solved",
+        "env steps",
+        "seconds",
+        "processor seconds",
+        "SPS",
+    ]
     return f"{head}\n\n{table(titles, rows)}"
 
 
 def _row(env: str, system: str, lines: list[Line]) -> list[str]:
     name = f"hotloop {system}" if SYSTEMS[system].is_hotloop else system
-    head = [name, lines[0]["version"]]
+    head = [name, lines[0]["version"], _days(lines)]
     if ENVS[env].target is None:
         reached = [[_result_at(line, at) for line in lines] for at in CURVE_AT]
         return [*head, str(len(lines)), *(_spread(each, "{:,.0f}".format) for each in reached)]
@@ -143,6 +156,12 @@ def _row(env: str, system: str, lines: list[Line]) -> list[str]:
         _spread([_to_solve(line, "cpu_seconds") for line in lines], "{:.2f}".format),
         _spread([_sps(line) for line in lines], _thousands),
     ]
+
+
+def _days(lines: list[Line]) -> str:
+    """The first and the last day of some trainings."""
+    days = sorted({time.strftime("%Y-%m-%d", time.gmtime(line.get("at", 0.0))) for line in lines})
+    return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
 
 
 def _result_at(line: Line, env_steps: int) -> float:
