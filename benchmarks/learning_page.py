@@ -160,7 +160,7 @@ def _row(env: str, system: str, lines: list[Line]) -> list[str]:
 
 def _days(lines: list[Line]) -> str:
     """The first and the last day of some trainings."""
-    days = sorted({time.strftime("%Y-%m-%d", time.gmtime(line.get("at", 0.0))) for line in lines})
+    days = sorted({time.strftime("%Y-%m-%d", time.gmtime(line["at"])) for line in lines})
     return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
 
 

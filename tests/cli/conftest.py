@@ -15,11 +15,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from hotloop.learn.algorithms import ALGORITHMS
 from support.command_server import WITH_TORCH, CommandServer
 from support.wait import DEADLINE_S, PATIENCE_S, wait_until
 
 TARGETS = Path(__file__).parent / "targets"
-LEARNERS = ("ppo:", "appo:", "impala:", "apex:")
+LEARNERS = tuple(f"{name}:" for name in ALGORITHMS)
 COMMAND = str(Path(sys.executable).parent / "hotloop")
 # The command in a session of its own, with its standard input as the controlling terminal.
 ON_ITS_TERMINAL = """

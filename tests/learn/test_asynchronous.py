@@ -539,19 +539,21 @@ def test_a_rest_does_not_wait_for_an_actor_that_died_before_it(
 
 
 SPACES = ("ManyActions", "AnyMove", "Switches", "Pixels", "Mixed", "Masked")
+DICTS = ("Mixed", "Masked")
 
 
-# Fragments of other processes are made by one code for all spaces: of these, two are dicts.
+# One code makes the fragments of other processes, whatever the space: dicts show it.
 @pytest.mark.parametrize(
     ("algorithm", "backend", "name"),
     [
         *((algorithm, "serial", name) for algorithm in LEARNERS for name in SPACES),
+        *(("impala", "process", name) for name in DICTS),
         *(
-            pytest.param("impala", "process", name, marks=() if dicts else pytest.mark.slow)
+            pytest.param(algorithm, "process", name, marks=pytest.mark.slow)
+            for algorithm in LEARNERS
             for name in SPACES
-            for dicts in [name in ("Mixed", "Masked")]
+            if algorithm != "impala" or name not in DICTS
         ),
-        *(pytest.param("appo", "process", name, marks=pytest.mark.slow) for name in SPACES),
     ],
 )
 def test_learns_on_all_spaces(algorithm, make, name, backend):

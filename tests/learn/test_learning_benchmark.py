@@ -129,6 +129,7 @@ def test_a_margin_is_taken_off_the_mean(rule: ModuleType, counting: str) -> None
 def line(page: ModuleType, system: str, seed: int, **more: Any) -> dict[str, Any]:
     return {
         "version": "new",
+        "at": 86_400.0 * seed,  # a day each
         "env": CARTPOLE,
         "system": system,
         "seed": seed,
@@ -190,6 +191,13 @@ def test_the_page_says_what_is_missing_and_what_was_busy(page: ModuleType, tmp_p
     assert "- CartPole-v1, PPO: 2 of 5 seeds." in text
     assert "- CartPole-v1, APPO, seed 1: did not end within 9 s." in text
     assert "- CartPole-v1, IMPALA: 0 of 5 seeds." in text
+
+
+def test_a_row_says_on_which_days_it_was_trained(page: ModuleType, tmp_path: Path) -> None:
+    lines = [line(page, "PPO", 1), line(page, "PPO", 3), line(page, "SB3 PPO", 1)]
+    text = written(page, tmp_path, lines)
+    assert "| hotloop PPO | new | 1970-01-02 to 1970-01-04 | 2 of 2 |" in text
+    assert "| SB3 PPO | new | 1970-01-02 | 1 of 1 |" in text
 
 
 def test_no_page_without_results(page: ModuleType, tmp_path: Path) -> None:

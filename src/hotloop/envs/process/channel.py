@@ -84,6 +84,7 @@ class Channel:
         # which sum of `stepped` on it is to be woken.
         self.driver_asleep, self.driver_marked_ns, self.wanted = map(self._cell, range(3))
         first_cells = range(_DRIVER_CELLS, _DRIVER_CELLS + workers * _WORKER_CELLS, _WORKER_CELLS)
+        self._first_cells = first_cells
         self._stepped: list[memoryview] | NDArray[np.int64]
         if workers > _MANY_WORKERS:
             lines = np.frombuffer(self._cells, np.int64).reshape(-1, _LINE_BYTES // 8)[:, 0]
@@ -108,7 +109,7 @@ class Channel:
 
     def end(self, worker: int) -> "End":
         """What the driver shares with one worker."""
-        first = _DRIVER_CELLS + worker * _WORKER_CELLS
+        first = self._first_cells[worker]
         entries, at = self.shape.entries, 2 * worker * self.shape.entries
         posted, asleep, marked_ns, finished, stepped, messages = (
             self._cell(first + k) for k in range(_WORKER_CELLS)
