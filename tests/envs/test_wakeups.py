@@ -15,6 +15,7 @@ from hotloop.data.shared import SharedBlock
 from hotloop.envs.process import ProcessVectorEnv
 from hotloop.envs.process.channel import MESSAGE, Channel, Shape
 from hotloop.envs.process.wakeups import AdaptiveSpin, Wakeup, choose_spin, open_wakeup
+from hotloop.loop.declared_state import DeclaredState
 from hotloop.loop.effects import check_call
 from hotloop.testing.synthetic import (
     Duration,
@@ -349,7 +350,7 @@ def test_what_workers_do_meanwhile_is_no_effect_of_a_call():
 
         before = stepped()
         envs.send(np.zeros(2, np.int64))
-        checked = check_call("act", "stateful", act, (), {}, state=())
+        checked = check_call("act", "stateful", act, (), {}, state=DeclaredState())
         assert "\n".join(map(str, checked.violations)) == ""
         envs.recv()
     finally:

@@ -7,14 +7,18 @@ import pytest
 from gymnasium import spaces
 
 import hotloop
+from hotloop.benchmark.warmup import warm_up
 from hotloop.envs import make_vec
 from hotloop.errors import SettingError
 from hotloop.learn import ppo
 from hotloop.learn.training import train
 from hotloop.loop import drive
 from hotloop.loop.control import process_control
+from hotloop.loop.declared_state import sort_state
 from hotloop.loop.state import unsupported_parts
+from hotloop.simplify.effect_check import check_effects
 from hotloop.simplify.experiment import Experiment
+from hotloop.simplify.record import Record
 from hotloop.simplify.settings import SimplifySettings
 from support.wait import wait_until
 
@@ -86,6 +90,25 @@ def test_double_buffering_repeats_itself(children):
     first, again = (parameters_after(4, **PROCESS, double_buffer=True) for _ in range(2))
     np.testing.assert_array_equal(first, again)
     assert np.isfinite(first).all()
+
+
+@pytest.mark.filterwarnings("ignore:builtin type:DeprecationWarning")  # of Box2D's bindings
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "LunarLander-v3"])
+def test_each_stage_changes_what_the_loop_declares(env_id, children):
+    """Envs that cannot be put back, as those that Box2D simulates, are declared to go on."""
+    loop = ppo.PPO(ppo.PPOSettings(**SMALL, env_id=env_id)).loop()
+    try:
+        state, notices = sort_state(loop.state, loop.may_go_on)
+        assert not state.stuck
+        assert ["SwigPyObject" in notice for notice in notices] == [True] * len(state.going_on)
+        control, record = process_control(), Record()
+        deadline_ns = control.clock.now_ns() + 60_000_000_000
+        drive(loop, warm_up(control.clock.now_ns, limit_s=1.0), control)
+        drive(loop, check_effects(control, record, state, deadline_ns), control)
+        assert record.broken == []
+        assert set(control.checks) == {"act", "env step", "store", "advantages", "update"}
+    finally:
+        loop.close()
 
 
 @pytest.mark.slow

@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 import hotloop
 from hotloop.loop import code, observe, other_threads
 from hotloop.loop.checksum import WHOLE_BYTES, DeviceFloats, array_checksum
+from hotloop.loop.declared_state import sort_state
 from hotloop.loop.effects import ArgumentWatch, Checked, check_call
 from hotloop.loop.state import Snapshot
 from hotloop.loop.violation import MAX_LISTED
@@ -36,7 +37,7 @@ SETTINGS = {"calls": 0, "deep": [{"n": 0}]}
 
 
 def check(effect: Any, function: Callable[..., Any], *args: Any, **options: Any) -> Checked:
-    options.setdefault("state", ())
+    options["state"], _ = sort_state(options.pop("state", ()), options.pop("may_go_on", ()))
     return check_call("stage", effect, function, args, options.pop("kwargs", {}), **options)
 
 
@@ -581,12 +582,36 @@ def test_a_compiled_simulator_that_saves_itself_is_named_where_it_is_left_out() 
     env.close()
 
 
-def test_state_that_cannot_be_saved_says_incomplete() -> None:
+def test_only_what_works_on_stuck_state_is_named() -> None:
+    env, loader = Env(), {"items": (x for x in range(9))}
+    items = loader["items"]
+    state = [env, loader]
+    assert clean(check("stateful", env.step, 1, state=state))
+    for draw in (lambda: next(items), lambda: next(loader["items"])):
+        what = only(check("stateful", draw, state=state))
+        assert what == "works on the dict of the state, which cannot be put back"
+    assert next(items) == 2, "each draw was called once"
+
+
+def test_a_call_may_change_what_goes_on() -> None:
     env = Env()
-    checked = check("stateful", env.step, 1, state=[(x for x in range(3))])
-    assert (checked.violations, checked.complete) == ([], False)
-    assert check("pure", env.quiet, 1, state=[(x for x in range(3))]).complete is False
+    env.items = (x for x in range(9))  # type: ignore[attr-defined]
+    assert clean(check("stateful", env.step, 1, state=[env], may_go_on=[env]))
     assert env.sim.steps == 1
+    counts = {"n": 0}
+
+    def step() -> None:
+        env.step(1)
+        counts["n"] += 1
+
+    assert "counts" in only(check("stateful", step, state=[env], may_go_on=[env]))
+
+
+def test_a_pure_call_is_made_once_where_state_cannot_be_put_back() -> None:
+    env, items = Env(), (x for x in range(3))
+    for may_go_on in ([], [items]):
+        checked = check("pure", env.quiet, 1, state=[items], may_go_on=may_go_on)
+        assert (checked.violations, checked.complete) == ([], False)
 
 
 def test_a_graph_that_waits_for_its_backward_pass_survives_the_check() -> None:

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hotloop.errors import StateError
-from hotloop.loop.state import Snapshot, reachable_ids, unsupported_parts
+from hotloop.loop.code import module_of
+from hotloop.loop.state import Snapshot, by_reason, reachable_ids, unsupported_parts
 from support.often import examples
 
 atoms = st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5))
@@ -216,6 +217,23 @@ def test_what_cannot_be_saved_is_named_with_its_path() -> None:
     ]
     with pytest.raises(StateError, match=r"state\[1\] \(Holder\)\.value\['loader'\]"):
         Snapshot([holder, holder, Holder(holder)][1:] and [Holder(1), holder])
+
+
+def test_equal_faults_are_said_once() -> None:
+    loaders = [(k for k in range(3)) for _ in range(4)]
+    assert by_reason(unsupported_parts([{"a": loaders}])) == [
+        "state[0] (dict)['a'][3] and 3 more: a builtins.generator hides its content"
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:builtin type:DeprecationWarning")  # of Box2D's bindings
+def test_classes_of_generated_bindings_have_no_module() -> None:
+    """As SWIG makes them: `__module__` of some of its classes raises."""
+    box2d = pytest.importorskip("Box2D")
+    body = box2d.b2World().CreateDynamicBody()
+    assert module_of(type(body.this)) == ""
+    (fault,) = unsupported_parts([body.this])
+    assert fault.reason == "a SwigPyObject hides its content"
 
 
 def test_what_is_in_another_process_is_not_put_back() -> None:

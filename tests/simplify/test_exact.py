@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hotloop.errors import LoopError
 from hotloop.loop import Loop, SharedControl, Stage, drive
 from hotloop.loop.arm import Kind
 from hotloop.loop.cost import ProbeCost
@@ -192,6 +193,46 @@ def test_state_that_cannot_be_put_back_is_named_before_anything_is_touched(
         "not declared as state, so it will go on from experimental steps: optimiser (Adam)",
     ]
     measurement.close()
+
+
+@pytest.mark.parametrize("may_go_on", [False, True])
+def test_what_cannot_be_put_back_holds_back_only_the_stages_that_work_on_it(
+    control: SharedControl, clock: FakeClock, may_go_on: bool
+) -> None:
+    """A simulator whose state is hidden (a generator), and a training whose state is not."""
+    simulator, weights = {"hidden": (n for n in range(1_000_000))}, np.zeros(4)
+
+    def simulate() -> int:
+        clock.burn_ns(3 * MS)
+        return next(simulator["hidden"])
+
+    def learn(_state: int) -> None:
+        clock.burn_ns(MS)
+        weights[:] += 1
+
+    step = Stage("step", effect="stateful", control=control)(simulate)
+    update = Stage("update", effect="stateful", control=control)(learn)
+    verdict, experiment = experiment_on(
+        control,
+        lambda: update(step()) or 1,
+        state=[weights, simulator],
+        may_go_on=[simulator] if may_go_on else [],
+    )
+    assert value(row(verdict, "update").gain) == pytest.approx(0.25, abs=0.01)
+    (notice,) = experiment.record.notices
+    if may_go_on:
+        assert notice.startswith("goes on from experimental steps: state[1] (dict)['hidden']: ")
+        assert value(row(verdict, "step").gain) == pytest.approx(0.75, abs=0.01)
+    else:
+        assert notice.startswith("cannot be saved and put back: state[1] (dict)['hidden']: ")
+        assert "cannot be put back" in str(row(verdict, "step").not_replaced)
+    # What can be put back is: the kept iterations alone have learned.
+    assert weights[0] == experiment.record.iterations_kept
+
+
+def test_only_declared_state_may_go_on() -> None:
+    with pytest.raises(LoopError, match=r"may_go_on\[1\], a dict, is not in state"):
+        Loop(body=lambda: 1, state=[1], may_go_on=[1, {}])
 
 
 def test_nothing_that_experimental_arms_did_survives(

@@ -205,7 +205,12 @@ class AsynchronousLearner(Learner):
     @property
     def state(self) -> list[object]:
         """What an iteration changes, as its `Loop` declares it."""
-        return [*super().state, *([self.actors.collector] if self.actors.here else [])]
+        return [*super().state, *self.may_go_on]
+
+    @property
+    def may_go_on(self) -> list[object]:
+        """The envs and their collector, where they are in this process."""
+        return [self.actors.collector] if self.actors.here else []
 
     @property
     def in_flight(self) -> int:

@@ -134,6 +134,11 @@ class Learner(ABC):
         return [self.policy, self.optimizer, self.progress, self.rng]
 
     @property
+    def may_go_on(self) -> list[object]:
+        """Those of `state` that go on where they cannot be put back: envs, and what steps them."""
+        return []
+
+    @property
     def in_flight(self) -> int:
         """How many fragments are under way at once, elsewhere than in `iterate`."""
         return 0
@@ -146,6 +151,7 @@ class Learner(ABC):
             unit="env steps",
             batches=self.batches,
             state=self.state,
+            may_go_on=self.may_go_on,
             in_flight=self.in_flight,
             close=self.close,
             levers=levers_of(self.settings, self.synchronous),

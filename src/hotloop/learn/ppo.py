@@ -224,9 +224,12 @@ class PPO(Learner):
     @property
     def state(self) -> list[object]:
         """What an iteration changes, as its `Loop` declares it."""
-        if isinstance(self.collector, FragmentCollector):
-            return super().state
-        return [*super().state, *self.collector.state]
+        return [*super().state, *self.may_go_on]
+
+    @property
+    def may_go_on(self) -> list[object]:
+        """The envs and their collector, where they are in this process."""
+        return [] if isinstance(self.collector, FragmentCollector) else self.collector.state
 
     def figures(self) -> dict[str, float]:
         """Those of the last update, and of an inference server."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from hotloop.loop.code import module_of
 from hotloop.loop.values import torch_if_loaded, version_of
 
 # Beyond this, sums of blocks and a sample take the place of a checksum of all bytes: they see any
@@ -56,7 +57,7 @@ def saved_checksum(content: Any) -> object:
     """Return a checksum of what an object saved of itself, if only pickling can read it."""
     kind = type(content)
     if (
-        kind.__module__ == "builtins"
+        module_of(kind) == "builtins"
         or hasattr(content, "__dict__")
         or isinstance(content, np.ndarray)
     ):

@@ -70,9 +70,20 @@ def _library_folders() -> tuple[Path, ...]:
     return tuple(Path(folder) for folder in {*folders, site.getusersitepackages()})
 
 
+def module_of(kind: type) -> str:
+    """Return the name of a class's module; classes of generated bindings need not have one."""
+    return str(getattr(kind, "__module__", None) or "")
+
+
+def name_of_class(kind: type) -> str:
+    """Return the name of a class after its module, if it has one."""
+    module = module_of(kind)
+    return f"{module}.{kind.__qualname__}" if module else kind.__qualname__
+
+
 def is_users(kind: type) -> bool:
     """Whether a class is defined in a file of the user."""
-    module = kind.__module__
+    module = module_of(kind)
     if module == "builtins" or f"{module}.".startswith("hotloop.loop."):
         return False
     filename = getattr(sys.modules.get(module), "__file__", None)

@@ -11,13 +11,14 @@ import mmap
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from hotloop.errors import StageError
 from hotloop.loop.arm import Arm, kind_of, packed
 from hotloop.loop.clock import Clock, RealClock
+from hotloop.loop.declared_state import DeclaredState
 from hotloop.loop.event import GPU_LANE, MAX_STAGES, Event
 from hotloop.loop.gpu import GpuTimer
 from hotloop.loop.handover import Handover
@@ -93,8 +94,8 @@ class SharedControl:
         self.helpers = HelperThreads()
         # Whether this process is hotloop's own, and ends after the measurement.
         self.in_own_process = False
-        # Objects that the stages declared "stateful" may change, for the check of what they do.
-        self.state: Sequence[object] = ()
+        # What the stages declared "stateful" may change, for the check of what they do.
+        self.state = DeclaredState()
         # Weak: who obeys lives as long as its workers do.
         self.followers: weakref.WeakSet[Follower] = weakref.WeakSet()
         self.checks: dict[str, int] = {}  # calls that were checked, by stage

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from hotloop.errors import StateError
 from hotloop.loop.code import globals_named, is_own_file, is_users
 from hotloop.loop.compare import Difference, differences
+from hotloop.loop.declared_state import DeclaredState
 from hotloop.loop.observe import (
     MAX_OBJECTS,
     MAX_SECONDS,
@@ -26,7 +27,7 @@ from hotloop.loop.observe import (
 from hotloop.loop.other_threads import OtherThreads, other_threads_run
 from hotloop.loop.reading import Part
 from hotloop.loop.stage_types import Effect
-from hotloop.loop.state import Snapshot
+from hotloop.loop.state import Snapshot, reachable, reachable_ids
 from hotloop.loop.violation import REPEATABLE, Violation, violations_of
 
 
@@ -49,7 +50,7 @@ def check_call(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     *,
-    state: Sequence[object],
+    state: DeclaredState,
     writes: Sequence[Any] = (),
     beside_main: bool = False,
     exempt: Sequence[object] = (),
@@ -99,7 +100,10 @@ class ArgumentWatch:
         exempt: Sequence[object] = (),
         limits: tuple[int, float] = (MAX_OBJECTS, MAX_SECONDS),
     ) -> None:
-        self._call = _Call(name, effect, function, args, kwargs, (), writes, exempt, limits, None)
+        state = DeclaredState()
+        self._call = _Call(
+            name, effect, function, args, kwargs, state, writes, exempt, limits, seen=None
+        )
         self._before = self._look()
 
     def violations(self) -> tuple[list[Violation], bool]:
@@ -121,7 +125,7 @@ class _Call:
     function: Callable[..., Any]
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
-    state: Sequence[object]
+    state: DeclaredState
     writes: Sequence[Any]
     exempt: Sequence[object]
     limits: tuple[int, float]
@@ -223,10 +227,12 @@ _DRIVERS = ("drive", "drive_script")
 def _call_again(call: _Call, output: Any) -> tuple[list[Violation], bool]:
     """A second call, which must return the same; what it changes of the state is put back."""
     first = call.observe((Part("output", {"": output}),), as_output=True)
+    if call.state.stuck or call.state.going_on:
+        return [], False  # what a second call did to it could not be put back
     snapshot = None
     if not other_threads_run():
         try:
-            snapshot = Snapshot(call.state)
+            snapshot = Snapshot(call.state.put_back)
         except StateError:
             return [], False
     try:
@@ -258,13 +264,13 @@ def _iterator_of(function: Any) -> Any:
 
 def _check_stateful(call: _Call) -> Checked:
     try:
-        before_call = Snapshot(call.state)
+        before_call = Snapshot(call.state.put_back)
     except StateError:
         return Checked(call.run(), [], False)
     covered = {id(part) for part in before_call.objects}
     # An object that saves itself is believed: what it leaves out does not matter, such as
     # counters and scratch memory.
-    own = parts_by_id(before_call.saved_by_themselves)
+    own = parts_by_id([*before_call.saved_by_themselves, *call.state.going_on])
     iterator = _iterator_of(call.function)
     if iterator is not None and type(iterator).__module__ == "builtins":
         # Its position cannot be state, nor does replaying need it to be.
@@ -277,6 +283,9 @@ def _check_stateful(call: _Call) -> Checked:
 
     others = OtherThreads()
     before = look()
+    if call.state.stuck and (stuck := _stuck_parts(call.state, before)):
+        what = f"works on {stuck}, which cannot be put back"
+        return Checked(call.run(), [Violation(call.name, what, _STUCK)], before.complete)
     output = call.run()
     if other_threads_run():
         # Putting the state back for a moment could undo what another thread does in it.
@@ -286,7 +295,7 @@ def _check_stateful(call: _Call) -> Checked:
         kept = _made_by_the_call(found, after, look, others)
     else:
         try:
-            after_call = Snapshot(call.state)
+            after_call = Snapshot(call.state.put_back)
         except StateError:
             return Checked(output, [], False)
         try:
@@ -297,6 +306,27 @@ def _check_stateful(call: _Call) -> Checked:
         kept = found = list(differences(before, after))
     complete = before.complete and after.complete and len(kept) == len(found)
     return Checked(output, call.violations(kept), complete)
+
+
+_STUCK = (
+    "give it get_state() and set_state(), or name it in may_go_on, if any content of it at the end "
+    "of an iteration is as good as another"
+)
+
+
+def _stuck_parts(state: DeclaredState, seen: Observation) -> str:
+    """Which of the declared objects that are stuck a call may work on; empty if none."""
+    put_back = reachable_ids(state.put_back)
+    found = [
+        f"the {type(each).__qualname__} of the state"
+        for each in state.stuck
+        if not seen.complete
+        or any(
+            id(part) in seen.nodes and id(part) not in put_back and not isinstance(part, type)
+            for part in reachable([each])
+        )
+    ]
+    return " and ".join(found)
 
 
 # --- beside the main thread ----------------------------------------------------------------------

@@ -18,6 +18,10 @@ class Loop:
     state: every object that the stages declared "stateful" change, and whatever learning changes:
     policy, optimiser, env, buffers. Saved before, and put back between, the arms of an experiment;
     the random generators of Python, NumPy and torch always are.
+    may_go_on: those of `state` of which each content at the end of an iteration is as good as
+    another, such as an env with what steps it. They too are put back; where one cannot be, such as
+    a simulator that hides its state in compiled code, it goes on from where an arm left it, and
+    the stages that change it may be replaced nevertheless.
     batches: batches that one iteration feeds to an update.
     price_per_hour: what the machine costs, in any one currency.
     in_flight: for loops with queues: the most items between the first stage and the body. Not
@@ -32,6 +36,7 @@ class Loop:
     unit: str = "iterations"
     name: str = "loop"
     state: Sequence[object] = ()
+    may_go_on: Sequence[object] = ()
     batches: int = 1
     price_per_hour: float | None = None
     in_flight: int = 0
@@ -50,6 +55,13 @@ class Loop:
                 f"loop {self.name!r}: batches must be at least 1 and in_flight at least 0; "
                 f"got {self.batches} and {self.in_flight}"
             )
+        declared = {id(each) for each in self.state}
+        for position, each in enumerate(self.may_go_on):
+            if id(each) not in declared:
+                raise LoopError(
+                    f"loop {self.name!r}: may_go_on[{position}], a {type(each).__qualname__}, is "
+                    "not in state; declare it in both"
+                )
         names = [lever.name for lever in self.levers]
         if len(set(names)) < len(names):
             raise LoopError(f"loop {self.name!r}: levers: expected different names, got {names}")

@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hotloop.loop.checksum import array_checksum, saved_checksum
-from hotloop.loop.code import GlobalNames, globals_named, is_own_file, is_users, is_users_file
+from hotloop.loop.code import (
+    GlobalNames,
+    globals_named,
+    is_own_file,
+    is_users,
+    is_users_file,
+    module_of,
+)
 from hotloop.loop.state import protocol_of, slots_of
 from hotloop.loop.values import torch_if_loaded
 
@@ -103,7 +110,7 @@ def parts_within(value: Any) -> Iterator[Any]:
 
 
 def _reader_by_module(kind: type) -> Reader:
-    module = kind.__module__ if isinstance(kind.__module__, str) else ""
+    module = module_of(kind)
     top = module.partition(".")[0]
     if top in _SKIPPED or f"{module}.".startswith(_SKIPPED_PARTS):
         return _read_nothing
@@ -139,7 +146,7 @@ def _read_object(value: Any) -> Node | None:
     parts = attribute_parts(value)
     if parts:
         return Node(kind, None, parts)
-    if kind.__module__ == "builtins" and hasattr(kind, "__length_hint__"):
+    if module_of(kind) == "builtins" and hasattr(kind, "__length_hint__"):
         return Node(kind, operator.length_hint(value))  # an iterator: how far it is
     return Node(kind, _buffer_checksum(value))
 

@@ -19,6 +19,7 @@ from typing import Any, cast
 import numpy as np
 
 from hotloop.errors import StateError
+from hotloop.loop.code import module_of, name_of_class
 from hotloop.loop.foreign_state import SAVERS, Restore, is_of_processes
 from hotloop.loop.values import ATOMS, is_tensor, torch_if_loaded
 
@@ -77,7 +78,7 @@ class Snapshot:
         if walk.unsupported:
             raise StateError(
                 "state that cannot be saved and put back:\n  "
-                + "\n  ".join(map(str, walk.unsupported))
+                + "\n  ".join(by_reason(walk.unsupported))
                 + "\ngive the object get_state() and set_state(), or take it out of the state and "
                 "declare the stages that change it effectful"
             )
@@ -96,11 +97,26 @@ class Snapshot:
 
 def unsupported_parts(state: Iterable[object]) -> list[Unsupported]:
     """Return the parts of `state` that a snapshot would refuse, without keeping a copy."""
+    return [fault for n, declared in enumerate(state) for fault in faults_in(declared, n)]
+
+
+def faults_in(declared: object, position: int) -> list[Unsupported]:
+    """Return those of one declared object; `position`: which of the state it is."""
     walk = _Walk()
-    for position, declared in enumerate(state):
-        walk.visit(declared, f"state[{position}] ({type(declared).__name__})")
+    walk.visit(declared, f"state[{position}] ({type(declared).__name__})")
     walk.run()
     return walk.unsupported
+
+
+def by_reason(faults: Iterable[Unsupported]) -> list[str]:
+    """Say the faults in one line for each reason: an engine may hold hundreds of equal parts."""
+    paths: dict[str, list[str]] = {}
+    for fault in faults:
+        paths.setdefault(fault.reason, []).append(fault.path)
+    return [
+        f"{first}{f' and {len(others)} more' if others else ''}: {reason}"
+        for reason, (first, *others) in paths.items()
+    ]
 
 
 def reachable(state: Iterable[object]) -> list[object]:
@@ -131,7 +147,7 @@ class _Walk:
     def visit(self, value: Any, path: str) -> None:
         if isinstance(value, (*ATOMS, *_SHARED)) or id(value) in self.seen:
             return
-        if _module_of(type(value)).startswith("hotloop.loop."):
+        if module_of(type(value)).startswith("hotloop.loop."):
             return  # the probe is not part of what it measures
         self.seen.add(id(value))
         self.objects.append(value)
@@ -246,7 +262,7 @@ class _Walk:
 
     def _save_object(self, value: Any, path: str) -> None:
         kind = type(value)
-        saver = SAVERS.get(f"{_module_of(kind)}.{kind.__qualname__}")
+        saver = SAVERS.get(name_of_class(kind))
         if saver is not None:
             self.restores.append(saver(value))
             return
@@ -266,7 +282,7 @@ class _Walk:
             self.unsupported.append(
                 Unsupported(
                     path,
-                    f"a {_module_of(type(value))}.{type(value).__qualname__} hides its content",
+                    f"a {name_of_class(type(value))} hides its content",
                 )
             )
 
@@ -339,14 +355,9 @@ def _slot_restorer(value: Any, name: str, content: Any) -> Restore:
     return restore_slot
 
 
-def _module_of(kind: type) -> str:
-    """The module of a class; classes of generated bindings need not have one."""
-    return str(getattr(kind, "__module__", ""))
-
-
 def _is_constant(value: Any) -> bool:
     """Whether an object has no readable content and is not changed by anything in a loop."""
-    module = _module_of(type(value))
+    module = module_of(type(value))
     return type(value).__name__ in (
         "device",
         "dtype",

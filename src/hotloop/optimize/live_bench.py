@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
+from hotloop.errors import StateError
 from hotloop.loop.arm import OFF, Arm
 from hotloop.loop.conduct import Block, Measurement, Request, drive
 from hotloop.loop.control import SharedControl
@@ -38,9 +39,14 @@ class LiveBench:
 
     def __post_init__(self) -> None:
         self._set_to = self.space.start
-        self._before = Snapshot(self.loop.state) if self.loop.state else None
+        self._before: Snapshot | None = None
         self._prints: list[Print] | None = None
-        self.unchecked = "" if self._before else "the loop declares no state to start again from"
+        self.unchecked = "" if self.loop.state else "the loop declares no state to start again from"
+        if self.loop.state:
+            try:
+                self._before = Snapshot(self.loop.state)
+            except StateError:
+                self.unchecked = "the loop's state cannot be put back, to start again from it"
 
     def begin(self, choices: Sequence[Choice]) -> None:
         """A loop of this process is set to one choice at a time."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hotloop.errors import SettingError, nearest
+from hotloop.loop.code import name_of_class
 from hotloop.loop.figures import Unknown
 from hotloop.loop.stage_types import StageView
 from hotloop.loop.state import unsupported_parts
@@ -281,7 +282,7 @@ class FoundIterations:
                 if not faults:
                     kept[id(each)] = each
                     continue
-                what = f"{type(each).__module__}.{type(each).__qualname__}"
+                what = name_of_class(type(each))
                 stage = self._recognition.stages.get(name)  # a scheduler is of none
                 if stage is None:
                     self._recognition.not_put_back[what] = None

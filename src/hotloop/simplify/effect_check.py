@@ -1,22 +1,22 @@
 """Checking every stage against what it declares of its effects, before anything is replaced."""
 
 import dataclasses
-from collections.abc import Sequence
 
 from hotloop.loop.arm import CHECK, REAL, Arm
 from hotloop.loop.conduct import Measurement, Request
 from hotloop.loop.control import SharedControl
+from hotloop.loop.declared_state import DeclaredState
 from hotloop.simplify.record import Record
 
 MOST_CHECKED = 200  # iterations, at most: rare stages may not be called in them
 
 
 def check_effects(
-    control: SharedControl, record: Record, state: Sequence[object], deadline_ns: int
+    control: SharedControl, record: Record, state: DeclaredState, deadline_ns: int
 ) -> Measurement[None]:
     """Compare for two calls of each stage what they change with what the stage declares.
 
-    state: what the loop declares and can be put back. Puts what was found into the record.
+    state: what the loop declares. Puts what was found into the record.
     """
     control.state, control.violations, control.checks = state, [], {}
     checked: set[str] = set()
@@ -38,4 +38,4 @@ def check_effects(
             break
     found = {(broken.stage, broken.what): broken for broken in control.violations}
     record.broken = [dataclasses.asdict(broken) for broken in found.values()]
-    control.state = ()
+    control.state = DeclaredState()

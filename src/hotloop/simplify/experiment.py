@@ -19,10 +19,10 @@ from hotloop.loop.clock import shortest_wait_ns
 from hotloop.loop.conduct import Measurement
 from hotloop.loop.control import LONGEST_WAIT_NS, TAPE_BYTES, SharedControl
 from hotloop.loop.cost import probe_cost
+from hotloop.loop.declared_state import DeclaredState, sort_state
 from hotloop.loop.host import usable_cores
 from hotloop.loop.loop import Loop
 from hotloop.loop.malloc import hold_malloc
-from hotloop.loop.state import unsupported_parts
 from hotloop.loop.watchdog import Watchdog
 from hotloop.simplify.effect_check import check_effects
 from hotloop.simplify.probing import in_the_loop
@@ -73,6 +73,7 @@ class Experiment:
         self._time_share = time_share
         self._look_at_rest = look_at_rest and not focus
         self._trials = Trials(control, self.record)
+        self._declared = DeclaredState()
         self._now = control.clock.now_ns
         self._announce = announce or (lambda _notices: None)
         self._undeclared = undeclared or (lambda: ())
@@ -123,7 +124,7 @@ class Experiment:
         control.longest_wait_ns[0] = LONGEST_WAIT * max(trials.durations)
         checked_by = self._now() + round(CHECK_SHARE * settings.budget * 1e9)
         yield from trials.forward(
-            check_effects(control, record, trials.state, checked_by), keep=False
+            check_effects(control, record, self._declared, checked_by), keep=False
         )
         if record.broken:
             self._announce([f"{b['stage']} {b['what']}: {b['remedy']}" for b in record.broken])
@@ -133,7 +134,7 @@ class Experiment:
         deadline = now + round(RECORD_SHARE * budget_ns)
         enough = now + round(ENOUGH_SHARE * budget_ns)
         yield from trials.forward(
-            record_stages(control, record, self._state_complete, deadline, enough, declared)
+            record_stages(control, record, self._declared, deadline, enough, declared)
         )
         control.longest_wait_ns[0] = LONGEST_WAIT * max(trials.durations)
         record.in_flight = declared or in_flight(control, record)
@@ -165,25 +166,18 @@ class Experiment:
     def _leave_control(self) -> None:
         control = self._control
         control.longest_wait_ns[0], control.tape_bytes[0] = LONGEST_WAIT_NS, TAPE_BYTES
-        control.state, control.violations = (), []
+        control.state, control.violations = DeclaredState(), []
         for known in control.stages.values():
             control.paces[known.index] = 0
             known.tape.clear()
 
     def _look_at_state(self, loop: Loop) -> None:
-        faults = unsupported_parts(loop.state)
-        bad = {fault.path.split("]")[0] + "]" for fault in faults}
-        self._trials.state = [
-            declared
-            for position, declared in enumerate(loop.state)
-            if f"state[{position}]" not in bad
-        ]
-        notices = [f"cannot be saved and put back: {fault}" for fault in faults]
+        self._declared, notices = sort_state(loop.state, loop.may_go_on)
+        self._trials.state = list(self._declared.put_back)
         notices += [
             f"not declared as state, so it will go on from experimental steps: {name}"
             for name in self._undeclared()
         ]
-        self._state_complete = bool(loop.state) and not faults
         self.record.notices = notices
         if notices:
             self._announce(notices)

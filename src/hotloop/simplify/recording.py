@@ -17,6 +17,7 @@ from hotloop.errors import LoopError
 from hotloop.loop.arm import RECORD, Arm
 from hotloop.loop.conduct import Block, Measurement, Request
 from hotloop.loop.control import SharedControl
+from hotloop.loop.declared_state import DeclaredState
 from hotloop.loop.event import Event, current_lane
 from hotloop.loop.stage_types import StageView
 from hotloop.loop.tape import MIN_OUTPUTS, PROBLEM, WANTED_OUTPUTS, modes_of
@@ -50,14 +51,14 @@ class Recorded:
 def record_stages(
     control: SharedControl,
     record: Record,
-    state_complete: bool,
+    state: DeclaredState,
     deadline_ns: int,
     enough_ns: int,
     in_flight: int = 0,
 ) -> Measurement[None]:
     """Record until every stage that may be replaced has enough outputs, or the time is up.
 
-    state_complete: whether the loop declares state, and all of it can be put back.
+    state: what the loop declares.
     deadline_ns: when to end in any case; enough_ns: until when more outputs than are needed are
     recorded, both on the control's clock.
     in_flight: items made ahead, as declared: so many iterations may pass without a producer's call.
@@ -88,7 +89,7 @@ def record_stages(
             break
     record.iterations_kept += record.warm_up.iterations + iterations
     record.events = to_array(block.events)
-    record.stages += _facts_of_stages(control, record, found, state_complete)
+    record.stages += _facts_of_stages(control, record, found, state)
     record.groups = _groups(control, record)
     record.concurrent = any(stage.beside_main for stage in record.stages)
     # Where ranks wait for each other, the time of nearly every stage depends on the arm.
@@ -96,7 +97,7 @@ def record_stages(
 
 
 def _facts_of_stages(
-    control: SharedControl, record: Record, found: Recorded, state_complete: bool
+    control: SharedControl, record: Record, found: Recorded, state: DeclaredState
 ) -> list[StageFacts]:
     """What the recording says of each stage that was called."""
     events, iterations = found.events, len(found.duration_ns)
@@ -133,7 +134,7 @@ def _facts_of_stages(
                 modes_ns=modes_of(known.tape.durations_ns()),
                 bytes_per_call=known.bytes_per_call or known.tape.bytes_per_call(),
                 not_replaced=_violation(record, known)
-                or _why_not(control, known, state_complete, index in elsewhere),
+                or _why_not(control, known, state, index in elsewhere),
                 is_whole=known.is_whole,
             )
         )
@@ -222,7 +223,7 @@ def _violation(record: Record, known: StageView) -> str | None:
 
 
 def _why_not(
-    control: SharedControl, known: StageView, state_complete: bool, beside_main: bool
+    control: SharedControl, known: StageView, state: DeclaredState, beside_main: bool
 ) -> str | None:
     """Why a stage cannot be replaced by its tape, or None if it can."""
     if known.is_block:
@@ -231,8 +232,11 @@ def _why_not(
         return "effectful: delayed, never replaced"
     if known.cannot_replace is not None:
         return known.cannot_replace
-    if known.effect == "stateful" and not state_complete:
-        return "its state is not declared, or cannot be put back"
+    if known.effect == "stateful" and not any(state):
+        return "its state is not declared"
+    # A check says whether it works on what is stuck; a stage that was not checked may do so.
+    if known.effect == "stateful" and state.stuck and not control.checks.get(known.name):
+        return "a part of the loop's state cannot be put back"
     if known.effect == "stateful" and beside_main:
         return "its state cannot be put back while it runs beside the loop"
     if known.tape.problem is not None:

@@ -65,14 +65,18 @@ def iterations(
         session.boundary(1 if units is None else units(item))
 
 
-def state(*objects: object) -> None:
+def state(*objects: object, may_go_on: bool = False) -> None:
     """Declare the objects that a script's stages and its learning change, such as the policy.
 
     An experiment saves them and puts them back, so that nothing learned from replayed data remains.
     Outside a measurement this does nothing.
+    may_go_on: those of these objects that cannot be put back go on from where an arm left them, as
+    a simulator may: see `Loop`.
     """
     if _session is not None:
         _session.state.extend(objects)
+        if may_go_on:
+            _session.may_go_on.extend(objects)
 
 
 class Session:
@@ -98,6 +102,7 @@ class Session:
         self.decorators = decorators or {}
         self.control = control
         self.state: list[object] = []
+        self.may_go_on: list[object] = []
         self.conductor: Conductor | None = None
         self.loop: Loop | None = None
         self.cut_short = False  # the script ended before the measurement did
@@ -243,6 +248,7 @@ class Session:
             unit=unit,
             name=self.script.name,
             state=self.state,
+            may_go_on=self.may_go_on,
             batches=batches,
         )
         self.conductor = Conductor(

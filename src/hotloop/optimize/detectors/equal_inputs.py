@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from hotloop.loop.code import module_of
 from hotloop.loop.figures import Figure, Interval, mean_interval
 from hotloop.loop.values import ATOMS, is_strided, is_tensor
 from hotloop.optimize.advice import Advice
@@ -274,7 +275,7 @@ def _add(value: Any, found: Any, depth: int) -> None:
             _add(item, found, depth - 1)
     else:
         found.update(str(id(value)).encode())
-        if depth and type(value).__module__ != "builtins" and hasattr(value, "__dict__"):
+        if depth and module_of(type(value)) != "builtins" and hasattr(value, "__dict__"):
             _add(dict(vars(value)), found, min(depth, _DEPTH_OF_OBJECTS) - 1)
 
 
