@@ -85,13 +85,17 @@ def test_what_changes_the_result_is_not_taken_however_fast():
     assert work.step == 1.0
 
 
-def test_a_loop_without_state_is_tried_but_not_checked():
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [([], "declares no state"), ([(n for n in range(3))], "state cannot be put back")],
+)
+def test_without_state_to_put_back_levers_are_tried_but_not_checked(state, why):
     work = Work()
     lever = Lever("chunk", (1, 4), now=1, apply=work.set_chunk)
-    loop = Loop(work.iterate, unit="samples", levers=[lever])
+    loop = Loop(work.iterate, unit="samples", levers=[lever], state=state)
     outcome = hotloop.run_optimize(loop, budget=5.0, advice=False).outcome
     assert outcome.best == {"chunk": 4}
-    assert "declares no state" in outcome.unchecked
+    assert why in outcome.unchecked
 
 
 def test_without_levers_there_is_nothing_to_try():

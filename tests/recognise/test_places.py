@@ -293,6 +293,30 @@ def test_an_optimiser_s_closure_holds_stages_of_its_own(recognition) -> None:
     assert seen.index("backward") < starts
 
 
+@pytest.mark.parametrize("make", [torch.optim.Adam, torch.optim.LBFGS])
+def test_a_replayed_step_returns_the_loss_of_its_own_closure(recognition, make) -> None:
+    """The loss carries a graph, so no recorded one could stand for it."""
+    module, batch = nn.Linear(2, 1), torch.ones(4, 2)
+    optimiser = make(module.parameters())
+
+    def closure() -> torch.Tensor:
+        optimiser.zero_grad()
+        loss = module(batch).square().sum()
+        loss.backward()
+        return loss
+
+    recorded(recognition, lambda: optimiser.step(closure))
+    assert recognition.stages["optimiser step"].tape.problem is None
+    before = module.weight.detach().clone()
+    under(recognition, Arm("free", {"optimiser step": FREE}))
+    for size in (1.0, 2.0):
+        batch = torch.full((4, 2), size)
+        loss = optimiser.step(closure)
+        assert torch.equal(loss, module(batch).square().sum())
+        assert loss.requires_grad
+    assert torch.equal(module.weight, before)
+
+
 def test_the_outermost_env_is_the_stage_and_its_steps_are_counted(recognition) -> None:
     env = gymnasium.wrappers.RecordEpisodeStatistics(gymnasium.make("CartPole-v1"))
     env.reset(seed=1)

@@ -46,6 +46,21 @@ SUPERVISED = """
             report(loss.item())
     print("learned", sum(p.double().sum().item() for p in model.parameters()))
 """
+GOES_ON = """
+    import itertools, time
+
+    import hotloop
+
+    def simulate(hidden):
+        time.sleep(0.002)
+        return next(hidden)
+
+    hidden = (n for n in range(10_000_000))
+    step = hotloop.stage("env step", simulate, effect="stateful")
+    hotloop.state([hidden], may_go_on=True)
+    for _ in hotloop.iterations(itertools.count()):
+        step(hidden)
+"""
 MARKED = """
     import itertools, time
     import torch
@@ -248,6 +263,14 @@ def test_the_parts_of_a_script_that_marks_its_iterations_are_found(tmp_path: Pat
     assert found.run.facts["redirected"]  # the run is a throw-away copy
     with pytest.raises(SettingError, match=r"mark no iterations; .*hotloop\.iterations"):
         run_simplify(script, iteration="data")
+
+
+def test_what_a_script_lets_go_on_is_replaced_and_named(tmp_path: Path) -> None:
+    verdict = simplified(written(tmp_path, GOES_ON)).verdict
+    (row,) = verdict.rows
+    assert row.not_replaced is None
+    (notice,) = [note for note in verdict.warnings if "hides its content" in note]
+    assert notice.startswith("goes on from experimental steps: state[0] (list)[0]: ")
 
 
 def test_marks_that_come_after_another_loop_was_taken_for_it_are_refused(tmp_path: Path) -> None:

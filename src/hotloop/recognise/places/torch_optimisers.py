@@ -5,6 +5,7 @@ from types import ModuleType
 from typing import Any
 
 from hotloop.recognise.places import OPTIMISER_STEP, UPDATE
+from hotloop.recognise.place_stage import Replay
 from hotloop.recognise.recognition import Recognition
 
 
@@ -13,9 +14,16 @@ def install(recognition: Recognition, optimizer: ModuleType) -> None:
     step = recognition.stage(OPTIMISER_STEP, effect="stateful", part_of=UPDATE)
     inside = recognition.inside
     without_closure = recognition.method(step)
+    # What a step with a closure returns is the loss that the closure has computed.
+    loss_of_closure = Replay(
+        frozen=lambda _loss, _args: None, thawed=lambda _recorded, args: args[1]()
+    )
+    with_closure = recognition.method(
+        step, key=lambda self, _args, _kwargs: (id(self), "closure"), replay=loss_of_closure
+    )
 
     def make(function: Callable[..., Any]) -> Callable[..., Any]:
-        plain = without_closure(function)
+        plain, after_closure = without_closure(function), with_closure(function)
 
         def staged(self: Any, closure: Any = None, *args: Any, **kwargs: Any) -> Any:
             if not inside.now:
@@ -32,7 +40,7 @@ def install(recognition: Recognition, optimizer: ModuleType) -> None:
             def known() -> Any:
                 return first.pop() if first else closure()
 
-            return plain(self, known, *args, **kwargs)
+            return after_closure(self, known, *args, **kwargs)
 
         return staged
 
