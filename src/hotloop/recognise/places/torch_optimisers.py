@@ -4,8 +4,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from hotloop.recognise.places import OPTIMISER_STEP, UPDATE
 from hotloop.recognise.place_stage import Replay
+from hotloop.recognise.places import OPTIMISER_STEP, UPDATE
 from hotloop.recognise.recognition import Recognition
 
 
