@@ -1,9 +1,11 @@
 """A learner's state: put back, it learns the same; another is refused. The table of learners."""
 
 import copy
+import gc
 import importlib
 import subprocess
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -54,6 +56,21 @@ def test_a_fresh_optimiser_and_zeros_for_it_are_the_same():
         learner.iterate()
         learner.close()
     np.testing.assert_equal(fresh.state_dict(), loaded.state_dict())
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_of_a_closed_learner_nothing_stays_in_memory(algorithm):
+    """The process knows its stages for ever, and not what they were put around."""
+    kind = learner_type(algorithm)
+    small = {"num_envs": 2, "fragment_steps": 8, "hidden_size": 4}
+    learner = kind(kind.settings_type(**small))
+    loop = learner.loop()
+    loop.body()
+    loop.close()
+    gone = [weakref.ref(learner), weakref.ref(learner.policy)]
+    del learner, loop
+    gc.collect()
+    assert [reference() for reference in gone] == [None, None]
 
 
 def test_states_alike_are_accepted():

@@ -5,6 +5,8 @@
 
 import itertools
 import threading
+import types
+import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import nullcontext
 from threading import get_ident
@@ -35,6 +37,20 @@ LONGEST_HOLD_NS = 20_000_000
 # So many iterations may a replayed stage run ahead of the loop: more than most queues hold.
 AHEAD_ITERATIONS = 64
 _made = itertools.count()
+
+
+def weakly(function: Callable[..., Any]) -> Callable[[], Callable[..., Any] | None]:
+    """Return what gives the function as long as something else holds it."""
+    try:
+        if isinstance(function, types.MethodType):
+            return weakref.WeakMethod(function)
+        return weakref.ref(function)
+    except TypeError:  # a callable of another kind: no weak reference to it can be made
+        return lambda: function
+
+
+def no_function() -> None:
+    """Stand for the function of a stage around something else."""
 
 
 class Probe:
@@ -78,7 +94,7 @@ class Probe:
         self.part_of: str | None = None
         self.is_whole = False  # whether its calls are all calls of other stages too
         self.reads_ahead = 0  # items that an iterable's own workers make before they are asked for
-        self.function: Callable[..., Any] | None = None
+        self._function: Callable[[], Callable[..., Any] | None] = no_function
         self.delayed_ns = 0
         self._replayed_epoch = -1
         self._waited_for = (0, 0)  # an iteration, and since when a call waits for it to end
@@ -93,6 +109,14 @@ class Probe:
         control = self.control
         self._now = control.clock.now_ns
         self._log: Callable[[tuple[int, int, int, int]], None] = self._first_log
+
+    @property
+    def function(self) -> Callable[..., Any] | None:
+        """What a call of the stage calls, as long as the loop holds it.
+
+        The process knows a stage for ever: by it alone nothing of a loop that is gone stays alive.
+        """
+        return self._function()
 
     # --- calls ---------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from hotloop.errors import StageError
 from hotloop.loop.arm import Kind, kind_of
 from hotloop.loop.event import current_lane, running_loop
 from hotloop.loop.iterables import StageAsyncIterable, StageIterable
-from hotloop.loop.probe import Probe
+from hotloop.loop.probe import Probe, weakly
 from hotloop.loop.stage_types import Effect, StageKind
 from hotloop.loop.tape import Buffers, replay_writes
 
@@ -172,7 +172,7 @@ class Stage(Probe):
         modes, index, name, measured = self.control.modes, self.index, self.name, self.measured
         control, now, on_host = self.control, self._now, self.kind != "gpu"
         paces, tape = control.paces, self.tape
-        self.function = function
+        self._function = weakly(function)
 
         def staged(*args: P.args, **kwargs: P.kwargs) -> R:
             try:

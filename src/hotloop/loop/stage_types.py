@@ -27,8 +27,11 @@ class StageView(Protocol):
     cannot_replace: str | None  # why its calls are never replaced, whatever its effect
     part_of: str | None  # what it is a part of, and is also judged in together with others
     is_whole: bool  # whether its calls are all calls of other stages too
-    function: Callable[..., Any] | None
     delayed_ns: int
+
+    @property
+    def function(self) -> Callable[..., Any] | None:
+        """What a call of the stage calls, as long as the loop holds it; None for no function."""
 
     def rebind(self) -> None:
         """Take what depends on the process from the shared control: called again after a fork."""
