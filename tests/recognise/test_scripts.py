@@ -137,6 +137,7 @@ ACTING = """
             return super().step(action)
 
     env = Waits(gym.make("CartPole-v1"))
+    env.hidden = {hidden}
     torch.manual_seed(0)
     policy = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
     optimiser = torch.optim.SGD(policy.parameters(), 1e-3)
@@ -279,7 +280,7 @@ def test_marks_that_come_after_another_loop_was_taken_for_it_are_refused(tmp_pat
 
 
 def test_an_env_that_waits_is_found_and_its_steps_are_counted(tmp_path: Path) -> None:
-    found = simplified(written(tmp_path, ACTING))
+    found = simplified(written(tmp_path, ACTING, hidden=None))
     verdict = found.verdict
     assert verdict.unit == "env steps"
     assert verdict.units_per_iteration == pytest.approx(4, rel=0.01)
@@ -290,9 +291,21 @@ def test_an_env_that_waits_is_found_and_its_steps_are_counted(tmp_path: Path) ->
     assert act.calls_per_iteration == pytest.approx(4, rel=0.1)
 
 
+def test_an_env_that_hides_its_state_is_delayed_only_unless_it_may_go_on(tmp_path: Path) -> None:
+    script = written(tmp_path, ACTING, hidden="(n for n in range(3))")
+    (row,) = [row for row in simplified(script).verdict.rows if row.name == "env step"]
+    why = "its state cannot be put back: Waits, a builtins.generator hides its content"
+    assert row.not_replaced == f"{why}; see --may-go-on"
+    found = simplified(script, may_go_on=("env step",))
+    assert most_gaining(found) == "env step"
+    assert "goes on from experimental steps: __main__.Waits" in found.verdict.warnings
+    with pytest.raises(SettingError, match=r"--may-go-on 'env stop': .* it has .*env step"):
+        run_simplify(script, may_go_on=("env stop",))
+
+
 def test_what_was_put_in_the_place_of_torch_s_functions_is_gone_afterwards(tmp_path: Path) -> None:
     before = (torch.nn.Module.__call__, torch.Tensor.backward, torch.optim.Adam.step)
-    run_benchmark(written(tmp_path, ACTING), seconds=0.5)
+    run_benchmark(written(tmp_path, ACTING, hidden=None), seconds=0.5)
     assert (torch.nn.Module.__call__, torch.Tensor.backward, torch.optim.Adam.step) == before
 
 
@@ -342,14 +355,14 @@ def test_a_function_that_the_script_does_not_define_is_refused_with_the_nearest(
 
 
 def test_the_stage_that_begins_an_iteration_can_be_chosen(tmp_path: Path) -> None:
-    found = run_benchmark(written(tmp_path, ACTING), seconds=1, iteration="env step")
+    found = run_benchmark(written(tmp_path, ACTING, hidden=None), seconds=1, iteration="env step")
     steps = next(stage for stage in found.summary.stages if stage.name == "env step")
     assert steps.calls_per_iteration == pytest.approx(1)
 
 
 def test_a_stage_that_there_is_not_begins_no_iteration(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="'env step'"):
-        run_benchmark(written(tmp_path, ACTING), seconds=1, iteration="env stpe")
+        run_benchmark(written(tmp_path, ACTING, hidden=None), seconds=1, iteration="env stpe")
 
 
 def test_settings_of_recognition_are_refused_where_nothing_is_recognised() -> None:

@@ -183,14 +183,14 @@ def test_state_that_cannot_be_put_back_is_named_before_anything_is_touched(
         control,
         SimplifySettings(budget=2.0),
         announce=told.extend,
-        undeclared=lambda: ["optimiser (Adam)"],
+        not_put_back=lambda: ["goes on: optimiser (Adam)"],
     )
     measurement = experiment.run(loop)
     next(measurement)
     assert told == [
         "cannot be saved and put back: state[0] (dict)['loader']: a builtins.generator hides "
         "its content",
-        "not declared as state, so it will go on from experimental steps: optimiser (Adam)",
+        "goes on: optimiser (Adam)",
     ]
     measurement.close()
 

@@ -24,7 +24,7 @@ from hotloop.cli.output import (
 )
 from hotloop.errors import RefusedError, SettingError
 from hotloop.loop.control import process_control
-from hotloop.recognise.settings import RecogniseSettings
+from hotloop.recognise.settings import ExperimentRecogniseSettings
 from hotloop.report.deepen import print_level
 from hotloop.report.live import LiveView
 from hotloop.results.result import View
@@ -41,8 +41,8 @@ class Options:
     """ppo:CartPole-v1, file.py:function, module:function, or a script as it stands: script.py,
     -m package.module, or an installed console script (arguments after --)."""
     settings: tyro.conf.OmitArgPrefixes[SimplifySettings] = field(default_factory=SimplifySettings)
-    recognise: tyro.conf.OmitArgPrefixes[RecogniseSettings] = field(
-        default_factory=RecogniseSettings
+    recognise: tyro.conf.OmitArgPrefixes[ExperimentRecogniseSettings] = field(
+        default_factory=ExperimentRecogniseSettings
     )
     deepen: str | None = None
     """Look inside this stage: the same experiment on the functions it calls, level by level."""

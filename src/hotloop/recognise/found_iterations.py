@@ -269,8 +269,10 @@ class FoundIterations:
     def state(self) -> Sequence[object]:
         """What can be put back of the objects that the calls work on.
 
-        A stage that works on what cannot be put back is never replaced; why is noted there.
+        A stage that works on what cannot be put back is not replaced, unless that may go on; why is
+        noted there. Raises: SettingError if a stage that may is none of the script's.
         """
+        self._expect_known(self._recognition.may_go_on)
         kept: dict[int, object] = {}
         for name, objects in self._recognition.objects.items():
             for each in objects:
@@ -284,12 +286,23 @@ class FoundIterations:
                     continue
                 what = name_of_class(type(each))
                 stage = self._recognition.stages.get(name)  # a scheduler is of none
-                if stage is None:
+                if stage is None or name in self._recognition.may_go_on:
                     self._recognition.not_put_back[what] = None
                 else:
                     kind, reason = type(each).__qualname__, faults[0].reason
-                    stage.cannot_replace = f"its state cannot be put back: {kind}, {reason}"
+                    stage.cannot_replace = (
+                        f"its state cannot be put back: {kind}, {reason}; see --may-go-on"
+                    )
         return list(kept.values())
+
+    def _expect_known(self, names: Sequence[str]) -> None:
+        for name in names:
+            if name not in self._recognition.stages:
+                stages = list(self._recognition.stages)
+                raise SettingError(
+                    f"--may-go-on {name!r}: the script has no such stage{nearest(name, stages)}; "
+                    f"it has {', '.join(stages)}"
+                )
 
     def not_put_back(self) -> list[str]:
         """Name what the loop changes, belongs to no stage, and cannot be put back."""

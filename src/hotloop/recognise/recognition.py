@@ -34,15 +34,22 @@ class Recognition:
     """
 
     def __init__(
-        self, control: SharedControl, own: Sequence[str] = (), *, keeps_objects: bool = True
+        self,
+        control: SharedControl,
+        own: Sequence[str] = (),
+        *,
+        may_go_on: Sequence[str] = (),
+        keeps_objects: bool = True,
     ) -> None:
         """Prepare it.
 
-        own: functions of the user that are stages too, as module:function. keeps_objects: whether
-        `objects` are noted; what only times calls must not keep alive what they work on.
+        own: functions of the user that are stages too, as module:function. may_go_on: stages whose
+        objects go on where they cannot be put back. keeps_objects: whether `objects` are noted;
+        what only times calls must not keep alive what they work on.
         """
         self.control = control
         self._own = own
+        self.may_go_on = may_go_on
         self._left_out: frozenset[str] = frozenset()
         self._by_place = {place: Patches() for place in PLACES.values()}
         self._keeps_objects = keeps_objects

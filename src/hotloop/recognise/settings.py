@@ -1,6 +1,7 @@
 """How the parts of a script are recognised, where the user wants it otherwise."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hotloop.errors import SettingError
 
@@ -13,6 +14,7 @@ class RecogniseSettings:
     """The stage whose calls begin an iteration, such as "env step"; default: what repeats."""
     stage: tuple[str, ...] = ()
     """Functions of yours that are stages too, as module:function or module:Class.method."""
+    may_go_on: ClassVar[tuple[str, ...]] = ()  # only experiments put anything back
 
     def __post_init__(self) -> None:
         for each in self.stage:
@@ -22,3 +24,12 @@ class RecogniseSettings:
                     f"--stage {each}: expected module:function or module:Class.method; for the "
                     "script itself the module is __main__"
                 )
+
+
+@dataclass(frozen=True)
+class ExperimentRecogniseSettings(RecogniseSettings):
+    """For a script that has no stages of its own, in an experiment."""
+
+    may_go_on: tuple[str, ...] = ()  # type: ignore[misc]
+    """Stages, such as "env step", whose objects go on where they cannot be put back, as an env may
+    that Box2D simulates: any state of it is as good as another. Default: they are delayed only."""

@@ -151,7 +151,7 @@ def _follow(
     settings = order.recognise or RecogniseSettings()
     with (
         Redirect(files.redirected) as redirect,
-        Recognition(control, settings.stage) as recognition,
+        Recognition(control, settings.stage, may_go_on=settings.may_go_on) as recognition,
     ):
         recognition.folder = redirect.folder
         log = RankLog(recognition)

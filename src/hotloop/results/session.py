@@ -76,7 +76,7 @@ class AsItStands:
     @property
     def is_asked_for(self) -> bool:
         """Whether the user said how, so that it must be such a script."""
-        return self.settings != RecogniseSettings()
+        return self.settings != type(self.settings)()
 
 
 @dataclass
@@ -184,15 +184,19 @@ def found_iterations() -> FoundIterations | None:
     return session.marks
 
 
-def undeclared_state() -> list[str]:
-    """Find state of the measured script that it did not declare."""
+def not_put_back() -> list[str]:
+    """Say what the measured script changes and does not declare, or cannot be put back."""
     session = current_session()
     if session is None:
         return []
     marks = session.marks
     if isinstance(marks, FoundIterations):
-        return marks.not_put_back()
-    return [] if marks is not None else session.undeclared()
+        return [f"goes on from experimental steps: {name}" for name in marks.not_put_back()]
+    undeclared = [] if marks is not None else session.undeclared()
+    return [
+        f"not declared as state, so it will go on from experimental steps: {name}"
+        for name in undeclared
+    ]
 
 
 _NO_INPUT = (
@@ -240,8 +244,8 @@ class _Running:
             made = resolve(target, settings)
             if as_it_stands.is_asked_for and not isinstance(made, ScriptPlace):
                 raise SettingError(
-                    f"{target}: --iteration and --stage are for scripts; this target says itself "
-                    "what its stages and iterations are"
+                    f"{target}: --iteration, --stage and --may-go-on are for scripts; this target "
+                    "says itself what its stages, iterations and state are"
                 )
             if isinstance(made, ScriptPlace):
                 self._script(made, arguments, as_it_stands, start_limits)
@@ -276,7 +280,11 @@ class _Running:
             recognition: Recognition | None = None
             if not used.stages:
                 recognition = stack.enter_context(
-                    Recognition(self._control, as_it_stands.settings.stage)
+                    Recognition(
+                        self._control,
+                        as_it_stands.settings.stage,
+                        may_go_on=as_it_stands.settings.may_go_on,
+                    )
                 )
                 found = FoundIterations(recognition, as_it_stands.settings.iteration)
                 marks = self._marks(found, recognition, as_it_stands.as_rank)
@@ -352,8 +360,8 @@ def _expect_nothing_to_act_twice(
     """Raises: SettingError for a choice of stages or iterations that the script makes itself."""
     if used.stages and as_it_stands.is_asked_for:
         raise SettingError(
-            f"{script.name}: --iteration and --stage are for scripts without stages of their own; "
-            "this one uses hotloop.stage"
+            f"{script.name}: --iteration, --stage and --may-go-on are for scripts without stages "
+            "of their own; this one uses hotloop.stage"
         )
     if used.iterations and as_it_stands.settings.iteration is not None:
         raise SettingError(

@@ -16,7 +16,7 @@ from hotloop.loop.scripts.start import StartLimits
 from hotloop.loop.target import settings_of
 from hotloop.recognise.found_iterations import FoundIterations
 from hotloop.recognise.phases import InnerPhase
-from hotloop.recognise.settings import RecogniseSettings
+from hotloop.recognise.settings import ExperimentRecogniseSettings
 from hotloop.report.simplify import SIMPLIFY, Judged
 from hotloop.results.benchmark import LEAST_WATCHED_S
 from hotloop.results.rank_files import Order
@@ -30,9 +30,9 @@ from hotloop.results.session import (
     Outcome,
     found_iteration_s,
     found_iterations,
+    not_put_back,
     recognised_start,
     run_target,
-    undeclared_state,
 )
 from hotloop.results.signature import taken_from, takes_settings
 from hotloop.results.targets import target_name
@@ -70,7 +70,7 @@ class SimplifyResult(Result[Judged]):
         return self.found[1]
 
 
-@takes_settings(SimplifySettings, RecogniseSettings)
+@takes_settings(SimplifySettings, ExperimentRecogniseSettings)
 def run_simplify(
     loop: Loop | str, *, arguments: Sequence[str] = (), **settings: Any
 ) -> SimplifyResult:
@@ -78,14 +78,14 @@ def run_simplify(
 
     loop: a `hotloop.Loop`, which is not closed; or a target as the command line takes it, such as
     "file.py:function" or "script.py". arguments: of a script. The settings are the fields of
-    `SimplifySettings`, and of `RecogniseSettings` for a script as it stands. If there is no answer,
-    `verdict.refused` of the result is the reason.
+    `SimplifySettings`, and of `ExperimentRecogniseSettings` for a script as it stands. If there is
+    no answer, `verdict.refused` of the result is the reason.
 
     Raises: SettingError for a setting that is unknown or out of range; TargetError; LoopError;
     errors of the loop itself, and KeyboardInterrupt: the loop's state is restored first. If
     something was measured before, it is the attribute `result` of the exception.
     """
-    recognise = taken_from(settings, RecogniseSettings)
+    recognise = taken_from(settings, ExperimentRecogniseSettings)
     chosen: SimplifySettings = settings_of(SimplifySettings, settings)
     may_take = None if "budget" in settings else LONGEST_S
     return measure_simplify(
@@ -99,7 +99,7 @@ def measure_simplify(
     *,
     arguments: Sequence[str] = (),
     chosen: Chosen | None = None,
-    recognise: RecogniseSettings | None = None,
+    recognise: ExperimentRecogniseSettings | None = None,
     may_take: float | None = None,
     announce: Announce | None = None,
     view: View | None = None,
@@ -163,7 +163,7 @@ def _experiment(
     if may_take is not None and iteration_s is not None:
         budget = min(max(settings.budget, ITERATIONS_WANTED * iteration_s), may_take)
         settings = dataclasses.replace(settings, budget=budget)
-    return Experiment(process_control(), settings, announce=announce, undeclared=undeclared_state)
+    return Experiment(process_control(), settings, announce=announce, not_put_back=not_put_back)
 
 
 def _by_phase(
@@ -200,7 +200,7 @@ def run_experiment(
     *,
     arguments: Sequence[str] = (),
     chosen: Chosen | None = None,
-    recognise: RecogniseSettings | None = None,
+    recognise: ExperimentRecogniseSettings | None = None,
     announce: Announce | None = None,
     view: View | None = None,
     whole_process: bool = False,

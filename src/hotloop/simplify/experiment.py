@@ -52,7 +52,7 @@ class Experiment:
         settings: SimplifySettings,
         *,
         announce: Callable[[Sequence[str]], None] | None = None,
-        undeclared: Callable[[], Sequence[str]] | None = None,
+        not_put_back: Callable[[], Sequence[str]] | None = None,
         focus: frozenset[str] = frozenset(),
         time_share: float = 1.0,
         look_at_rest: bool = True,
@@ -61,7 +61,7 @@ class Experiment:
 
         Args:
             announce: is given, before anything is replaced, what the state does not cover.
-            undeclared: names what a script holds and did not declare.
+            not_put_back: says what else of a script is not put back.
             focus: names of the only stages to look at; all if empty.
             time_share: the part of the time in which iterations run; the rest is left out.
             look_at_rest: whether to find what runs between the stages.
@@ -76,7 +76,7 @@ class Experiment:
         self._declared = DeclaredState()
         self._now = control.clock.now_ns
         self._announce = announce or (lambda _notices: None)
-        self._undeclared = undeclared or (lambda: ())
+        self._not_put_back = not_put_back or (lambda: ())
 
     def run(self, loop: Loop) -> Measurement[None]:
         """Warm up, check, record, choose the block, then rounds and looks within the budget."""
@@ -174,10 +174,7 @@ class Experiment:
     def _look_at_state(self, loop: Loop) -> None:
         self._declared, notices = sort_state(loop.state, loop.may_go_on)
         self._trials.state = list(self._declared.put_back)
-        notices += [
-            f"not declared as state, so it will go on from experimental steps: {name}"
-            for name in self._undeclared()
-        ]
+        notices += self._not_put_back()
         self.record.notices = notices
         if notices:
             self._announce(notices)
