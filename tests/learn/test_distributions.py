@@ -57,6 +57,9 @@ def test_log_probabilities_and_entropy(space):
         entropy = sum(o.entropy() for o in oracle)
     np.testing.assert_allclose(log_prob, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(distribution.entropy(torch_outputs), entropy, rtol=1e-5, atol=1e-6)
+    both = distribution.log_prob_and_entropy(torch_outputs, torch_action)
+    apart = distribution.log_prob(torch_outputs, torch_action), distribution.entropy(torch_outputs)
+    torch.testing.assert_close(both, apart, rtol=0, atol=0)
     assert all(space.contains(a.astype(space.dtype)) for a in spec.for_env(action))
     assert distribution.mode(outputs).shape == action.shape
 

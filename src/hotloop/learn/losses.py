@@ -1,7 +1,8 @@
 """The parts of losses that several learners share, and the figures that say how learning goes."""
 
+import math
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -9,9 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hotloop.data.layout import tree_map
+from hotloop.data.layout import leaves, tree_map
 from hotloop.learn.policies.distributions import Distribution
 from hotloop.learn.policies.policy import Policy
+
+# What is gathered of a batch at once, at most: the rows of several minibatches.
+MOST_GATHERED_BYTES = 1 << 25
 
 
 class Batch(NamedTuple):
@@ -33,9 +37,24 @@ class Batch(NamedTuple):
         if count == 1:
             yield self
             return
-        order = torch.from_numpy(rng.permutation(len(self.action))).to(self.action.device)
-        for index in order.chunk(count):
-            yield Batch(*(tree_map(operator.itemgetter(index), part) for part in self))
+        rows = len(self.action)
+        order = torch.from_numpy(rng.permutation(rows)).to(self.action.device)
+        size = -(-rows // count)
+        # Many small minibatches are gathered at once: one by one it would take 30 µs for each.
+        gathered_bytes = size * sum(leaf[:1].nbytes for leaf in leaves(tuple(self)))
+        for index in order.split(size * max(1, MOST_GATHERED_BYTES // gathered_bytes)):
+            columns = [_cut(tree_map(operator.itemgetter(index), part), size) for part in self]
+            yield from map(Batch._make, zip(*columns, strict=True))
+
+
+def _cut(tree: Any, rows: int) -> Iterable[Any]:
+    """Cut a tree of tensors (N, ...) into trees of so many rows, and of what is left."""
+    if isinstance(tree, Tensor):
+        views: Sequence[Tensor] = tree.split(rows)  # type: ignore[no-untyped-call]
+        return views
+    count = len(next(leaves(tree)))
+    parts = (slice(start, start + rows) for start in range(0, count, rows))
+    return (tree_map(operator.itemgetter(part), tree) for part in parts)
 
 
 class Terms(NamedTuple):
@@ -53,9 +72,11 @@ def clipped_gain(log_ratio: Tensor, advantage: Tensor, clip: float | Tensor) -> 
 
     Source: Schulman et al. 2017, equation 7.
     """
-    ratio = log_ratio.exp()
-    clipped = ratio.clamp(1 - clip, 1 + clip)  # type: ignore[arg-type]  # both of one kind
-    return torch.minimum(ratio * advantage, clipped * advantage).mean()
+    # The smaller of both is the ratio bounded on one side, by the sign of A: fewer operations.
+    is_good = advantage >= 0
+    lowest = torch.where(is_good, -math.inf, 1 - clip)
+    highest = torch.where(is_good, 1 + clip, math.inf)
+    return (log_ratio.exp().clamp(lowest, highest) * advantage).mean()
 
 
 class ClippedSettings(Protocol):
@@ -86,14 +107,18 @@ def clipped_loss(
     Source: Schulman et al. 2017, equations 7 and 9.
     """
     outputs, value = policy(batch.obs) if computed is None else computed
-    log_ratio = policy.distribution.log_prob(outputs, batch.action) - batch.log_prob
+    distribution, entropy = policy.distribution, None
+    if settings.entropy_weight:
+        log_prob, each = distribution.log_prob_and_entropy(outputs, batch.action)
+        entropy = each.mean()
+    else:
+        log_prob = distribution.log_prob(outputs, batch.action)
+    log_ratio = log_prob - batch.log_prob
     gain = clipped_gain(log_ratio, batch.advantage, numbers["clip"])
     error = torch.nn.functional.mse_loss(value, batch.target)
     loss = settings.value_weight * error - gain
-    entropy = None
-    if settings.entropy_weight:
-        entropy = policy.distribution.entropy(outputs).mean()
-        loss = loss - settings.entropy_weight * entropy
+    if entropy is not None:
+        loss = torch.sub(loss, entropy, alpha=settings.entropy_weight)
     return loss, Terms(gain, error, entropy, log_ratio, outputs)
 
 

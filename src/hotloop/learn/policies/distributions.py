@@ -58,6 +58,10 @@ class Distribution(Protocol):
         """Return the entropy of π, (B,), differentiable."""
         ...
 
+    def log_prob_and_entropy(self, outputs: "Tensor", action: "Tensor") -> "tuple[Tensor, Tensor]":
+        """Return `log_prob` and `entropy`; what both need is computed once."""
+        ...
+
 
 @dataclass(frozen=True)
 class Categorical:
@@ -92,12 +96,24 @@ class Categorical:
 
     def log_prob(self, outputs: "Tensor", action: "Tensor") -> "Tensor":
         """log π(a) = logit_a − log Σ exp logit."""
-        return outputs.log_softmax(1).gather(1, (action - self.start).unsqueeze(1)).squeeze(1)
+        return self._of(outputs.log_softmax(1), action)
 
     def entropy(self, outputs: "Tensor") -> "Tensor":
         """H = −Σ π log π."""
+        return _entropy(outputs.log_softmax(1))
+
+    def log_prob_and_entropy(self, outputs: "Tensor", action: "Tensor") -> "tuple[Tensor, Tensor]":
+        """Both of one softmax."""
         log_probs = outputs.log_softmax(1)
-        return -(log_probs.exp() * log_probs).sum(1)
+        return self._of(log_probs, action), _entropy(log_probs)
+
+    def _of(self, log_probs: "Tensor", action: "Tensor") -> "Tensor":
+        choice = action - self.start if self.start else action
+        return log_probs.gather(1, choice.unsqueeze(1)).squeeze(1)
+
+
+def _entropy(log_probs: "Tensor") -> "Tensor":
+    return -(log_probs.exp() * log_probs).sum(1)
 
 
 @dataclass(frozen=True)
@@ -138,6 +154,14 @@ class MultiCategorical:
         """The sum over the choices."""
         parts = zip(self.choices, outputs.tensor_split(self._cuts, 1), strict=True)
         return _total([choice.entropy(part) for choice, part in parts])
+
+    def log_prob_and_entropy(self, outputs: "Tensor", action: "Tensor") -> "tuple[Tensor, Tensor]":
+        """The sums over the choices."""
+        parts = zip(
+            self.choices, outputs.tensor_split(self._cuts, 1), action.unbind(1), strict=True
+        )
+        found = [choice.log_prob_and_entropy(part, taken) for choice, part, taken in parts]
+        return _total([log_prob for log_prob, _ in found]), _total([h for _, h in found])
 
 
 def _total(parts: "Sequence[Tensor]") -> "Tensor":
@@ -182,6 +206,10 @@ class Gaussian:
     def entropy(self, outputs: "Tensor") -> "Tensor":
         """H = Σ [log σ + log(2πe) / 2]."""
         return (outputs[:, self.dimensions :] + 0.5 * math.log(2 * math.pi * math.e)).sum(1)
+
+    def log_prob_and_entropy(self, outputs: "Tensor", action: "Tensor") -> "tuple[Tensor, Tensor]":
+        """Each by itself: they share nothing that costs."""
+        return self.log_prob(outputs, action), self.entropy(outputs)
 
 
 @dataclass(frozen=True, eq=False)
