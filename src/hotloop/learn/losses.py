@@ -50,7 +50,7 @@ class Batch(NamedTuple):
 def _cut(tree: Any, rows: int) -> Iterable[Any]:
     """Cut a tree of tensors (N, ...) into trees of so many rows, and of what is left."""
     if isinstance(tree, Tensor):
-        views: Sequence[Tensor] = tree.split(rows)  # type: ignore[no-untyped-call]
+        views: Sequence[Tensor] = tree.split(rows)
         return views
     count = len(next(leaves(tree)))
     parts = (slice(start, start + rows) for start in range(0, count, rows))
