@@ -57,9 +57,9 @@ def test_log_probabilities_and_entropy(space):
         entropy = sum(o.entropy() for o in oracle)
     np.testing.assert_allclose(log_prob, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(distribution.entropy(torch_outputs), entropy, rtol=1e-5, atol=1e-6)
-    both = distribution.log_prob_and_entropy(torch_outputs, torch_action)
+    at = distribution.evaluated(torch_outputs, torch_action)
     apart = distribution.log_prob(torch_outputs, torch_action), distribution.entropy(torch_outputs)
-    torch.testing.assert_close(both, apart, rtol=0, atol=0)
+    torch.testing.assert_close((at.log_prob, at.entropy), apart)
     assert all(space.contains(a.astype(space.dtype)) for a in spec.for_env(action))
     assert distribution.mode(outputs).shape == action.shape
 
@@ -71,6 +71,20 @@ def test_gradients_are_those_of_differences(space):
     action = torch.from_numpy(distribution.sample(outputs, np.random.default_rng(2))[0])
     for function in (lambda o: distribution.log_prob(o, action), distribution.entropy):
         assert torch.autograd.gradcheck(function, torch.tensor(outputs, requires_grad=True))
+
+
+@pytest.mark.parametrize("space", ACTIONS, ids=str)
+@pytest.mark.parametrize("by_entropy", [0.0, -0.3])
+def test_gradients_that_are_written_out_are_those_that_torch_derives(space, by_entropy):
+    distribution = distribution_for(space)
+    outputs = random_outputs(distribution, 20, np.float64)
+    action = torch.from_numpy(distribution.sample(outputs, np.random.default_rng(2))[0])
+    by_log_prob = torch.from_numpy(np.random.default_rng(3).standard_normal(20))
+    leaf = torch.tensor(outputs, requires_grad=True)
+    total = (by_log_prob * distribution.log_prob(leaf, action)).sum()
+    (total + by_entropy * distribution.entropy(leaf).sum()).backward()
+    found = distribution.evaluated(leaf.detach(), action).gradient(by_log_prob, by_entropy)
+    torch.testing.assert_close(found, leaf.grad)
 
 
 def test_numbers_worked_by_hand():

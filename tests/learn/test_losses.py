@@ -1,14 +1,24 @@
 """The clipped loss and its minibatches, beside their definitions written plainly."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 from hotloop.data.layout import tree_map
 from hotloop.learn import losses
-from hotloop.learn.losses import Batch, clipped_gain
+from hotloop.learn.losses import Batch, Weights, clipped_loss
+from hotloop.learn.policies.distributions import distribution_for
 
 ROWS = 22
+SPACES = (
+    spaces.Discrete(4),
+    spaces.Discrete(3, start=2),
+    spaces.MultiDiscrete([2, 3]),
+    spaces.Box(-1, 1, (3,), np.float32),
+)
 
 
 def batch_of(rows: int) -> Batch:
@@ -18,22 +28,53 @@ def batch_of(rows: int) -> Batch:
     return Batch(obs, number.long(), number, number * 2, number * 3)
 
 
-@pytest.mark.parametrize("clip", [0.2, torch.tensor(0.2)])
-def test_the_gain_and_its_gradient_are_those_of_the_definition(clip):
-    generator = torch.Generator().manual_seed(1)
-    log_ratio = torch.randn(500, generator=generator) * 0.4
-    advantage = torch.randn(500, generator=generator)
-    log_ratio[:5] = torch.tensor([0.0, 80.0, -80.0, 80.0, -80.0])
-    advantage[1:6] = torch.tensor([1.0, 1.0, 2.0, -1.0, 0.0])
-    advantage[3] = 0.5  # exp(80) times a negative advantage has no bound, and no finite mean
-    mine, plain = (log_ratio.clone().requires_grad_() for _ in range(2))
-    ratio = plain.exp()
-    expected = torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage).mean()
-    gain = clipped_gain(mine, advantage, clip)
-    torch.testing.assert_close(gain, expected)
-    gain.backward()
-    expected.backward()
-    torch.testing.assert_close(mine.grad, plain.grad)
+def drawn(space, rows, seed=1):
+    """A distribution, outputs and values with gradients, and a batch with ratios of all sizes."""
+    rng = np.random.default_rng(seed)
+    distribution = distribution_for(space)
+    outputs = rng.standard_normal((rows, distribution.size)).astype(np.float32)
+    action, log_prob = distribution.sample(outputs, rng)
+    other = torch.from_numpy(log_prob + rng.normal(0, 0.4, rows).astype(np.float32))
+    advantage, target, value = torch.from_numpy(rng.standard_normal((3, rows), np.float32))
+    advantage[0] = 0.0
+    batch = Batch(torch.zeros(rows, 1), torch.from_numpy(action), other, advantage, target)
+    return distribution, torch.from_numpy(outputs).requires_grad_(), value.requires_grad_(), batch
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
+@pytest.mark.parametrize("entropy_weight", [0.0, 0.01])
+@pytest.mark.parametrize("clip", [0.2, torch.tensor(0.2)], ids=["number", "tensor"])
+def test_the_loss_and_its_gradients_are_those_that_torch_derives(space, entropy_weight, clip):
+    distribution, outputs, value, batch = drawn(space, 300)
+    weights = Weights(0.5, entropy_weight, clip)
+    plain, plain_terms = losses._derived_loss(distribution, outputs, value, batch, weights)
+    expected = torch.autograd.grad(plain, (outputs, value))
+    policy = SimpleNamespace(distribution=distribution)
+    settings = SimpleNamespace(value_weight=0.5, entropy_weight=entropy_weight)
+    loss, terms = clipped_loss(policy, settings, batch, {"clip": clip}, (outputs, value))
+    torch.testing.assert_close(loss, plain)
+    torch.testing.assert_close(torch.autograd.grad(loss, (outputs, value)), expected)
+    for mine, theirs in zip(terms, plain_terms, strict=True):
+        torch.testing.assert_close(mine, theirs)
+    with torch.no_grad():
+        assert torch.equal(
+            clipped_loss(policy, settings, batch, {"clip": clip}, (outputs, value))[0], plain
+        )
+
+
+@pytest.mark.parametrize("part", ["log_prob", "advantage", "target"])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_number_that_is_none_reaches_the_gradient(part, bad):
+    """So that the step of the optimiser refuses it."""
+    distribution, outputs, value, batch = drawn(spaces.Discrete(3), 8)
+    getattr(batch, part)[3] = bad if part != "log_prob" else -abs(bad)
+    if part == "log_prob":
+        batch.advantage[3] = -1.0  # nothing bounds the ratio there
+    policy = SimpleNamespace(distribution=distribution)
+    settings = SimpleNamespace(value_weight=0.5, entropy_weight=0.01)
+    loss, _ = clipped_loss(policy, settings, batch, {"clip": 0.2}, (outputs, value))
+    by_outputs, by_value = torch.autograd.grad(loss, (outputs, value))
+    assert not (by_outputs.isfinite().all() and by_value.isfinite().all())
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 11, ROWS])

@@ -21,6 +21,7 @@ from hotloop.learn.optimiser_step import (
     PlainStep,
     expect_compiler,
     make_optimizer,
+    step_of_adam,
 )
 from hotloop.learn.ppo import PPOSettings
 from hotloop.learn.training import Trainer, train
@@ -95,6 +96,20 @@ def state(step):
 def expect_same(one, other):
     for mine, theirs in zip(state(one), state(other), strict=True):
         assert torch.equal(mine, theirs)
+
+
+@pytest.mark.parametrize("compiled", ["plain", "graph"])
+def test_a_step_of_adam_gives_the_bits_of_its_method(compiled):
+    found = []
+    for take in (step_of_adam, lambda optimizer: optimizer.step()):
+        flat = torch.linspace(-1, 1, 50).requires_grad_()
+        optimizer = make_optimizer(flat, RATE, compiled)
+        for number in range(4):
+            flat.grad = (flat.detach() * (number + 1)).sin()
+            take(optimizer)
+        found.append([flat.detach(), *optimizer.state[flat].values()])
+    assert found[0][1] == 4
+    assert all(map(torch.equal, *found))
 
 
 @pytest.mark.parametrize("action_space", ACTIONS, ids=str)

@@ -58,25 +58,13 @@ def _cut(tree: Any, rows: int) -> Iterable[Any]:
 
 
 class Terms(NamedTuple):
-    """What a loss is made of: all differentiable. N transitions."""
+    """What a loss is made of. N transitions."""
 
     gain: Tensor  # what the policy's gradient ascends, a scalar
     value_error: Tensor  # mean squared error of the critic, a scalar
     entropy: Tensor | None  # mean entropy of the policy, a scalar; None where it has no weight
     log_ratio: Tensor  # log π(a) − log μ(a), (N,)
     outputs: Tensor  # of the actor, (N, size)
-
-
-def clipped_gain(log_ratio: Tensor, advantage: Tensor, clip: float | Tensor) -> Tensor:
-    """E[min(ρA, clip(ρ, 1 ± ε)A)] with ρ = π(a) / μ(a), of (N,) each; a scalar.
-
-    Source: Schulman et al. 2017, equation 7.
-    """
-    # The smaller of both is the ratio bounded on one side, by the sign of A: fewer operations.
-    is_good = advantage >= 0
-    lowest = torch.where(is_good, -math.inf, 1 - clip)
-    highest = torch.where(is_good, 1 + clip, math.inf)
-    return (log_ratio.exp().clamp(lowest, highest) * advantage).mean()
 
 
 class ClippedSettings(Protocol):
@@ -107,19 +95,97 @@ def clipped_loss(
     Source: Schulman et al. 2017, equations 7 and 9.
     """
     outputs, value = policy(batch.obs) if computed is None else computed
-    distribution, entropy = policy.distribution, None
-    if settings.entropy_weight:
-        log_prob, each = distribution.log_prob_and_entropy(outputs, batch.action)
-        entropy = each.mean()
-    else:
-        log_prob = distribution.log_prob(outputs, batch.action)
-    log_ratio = log_prob - batch.log_prob
-    gain = clipped_gain(log_ratio, batch.advantage, numbers["clip"])
+    weights = Weights(settings.value_weight, settings.entropy_weight, numbers["clip"])
+    # A compiler derives the gradient of the plain formula, and better than it is written out here.
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        return _derived_loss(policy.distribution, outputs, value, batch, weights)
+    with torch.no_grad():
+        loss, gradients, terms = _loss_and_gradients(
+            policy.distribution, outputs, value, batch, weights
+        )
+    with_graph: Tensor = _WithGradients.apply(outputs, value, loss, *gradients)  # type: ignore[no-untyped-call]
+    return with_graph, terms
+
+
+class Weights(NamedTuple):
+    """What the parts of PPO's loss weigh, and the bound of its ratio."""
+
+    value: float
+    entropy: float
+    clip: float | Tensor
+
+
+def _derived_loss(
+    distribution: Distribution, outputs: Tensor, value: Tensor, batch: Batch, weights: Weights
+) -> tuple[Tensor, Terms]:
+    """The loss by its formula, whose gradient torch derives."""
+    log_ratio = distribution.log_prob(outputs, batch.action) - batch.log_prob
+    ratio = log_ratio.exp()
+    clipped = ratio.clamp(1 - weights.clip, 1 + weights.clip)  # type: ignore[arg-type]
+    gain = torch.minimum(ratio * batch.advantage, clipped * batch.advantage).mean()
     error = torch.nn.functional.mse_loss(value, batch.target)
-    loss = settings.value_weight * error - gain
-    if entropy is not None:
-        loss = torch.sub(loss, entropy, alpha=settings.entropy_weight)
+    loss, entropy = weights.value * error - gain, None
+    if weights.entropy:
+        entropy = distribution.entropy(outputs).mean()
+        loss = loss - weights.entropy * entropy
     return loss, Terms(gain, error, entropy, log_ratio, outputs)
+
+
+def _loss_and_gradients(
+    distribution: Distribution, outputs: Tensor, value: Tensor, batch: Batch, weights: Weights
+) -> tuple[Tensor, tuple[Tensor, Tensor], Terms]:
+    """The loss, and its gradients by outputs and values written out.
+
+    A graph of the loss costs more than a small network: 240 of 460 µs of a step of the optimiser
+    with 64 transitions and two layers of 64.
+    """
+    count, clip = len(value), weights.clip
+    at = distribution.evaluated(outputs, batch.action)
+    log_ratio = at.log_prob - batch.log_prob
+    ratio = log_ratio.exp()
+    # The smaller of ρA and clip(ρ)A has the ratio bounded on one side, by the sign of A.
+    is_good = batch.advantage >= 0
+    lowest = torch.where(is_good, -math.inf, 1 - clip)
+    highest = torch.where(is_good, 1 + clip, math.inf)
+    bounded = ratio.clamp(lowest, highest)
+    gained = bounded * batch.advantage
+    gain = gained.mean()
+    # Zero where the ratio is bounded; what is no number stays so, as a factor and not by a choice.
+    by_log_prob = gained * (bounded == ratio) * (-1 / count)
+    missed = value - batch.target
+    error = (missed * missed).mean()
+    loss, entropy = weights.value * error - gain, None
+    if weights.entropy:
+        entropy = at.entropy.mean()
+        loss = torch.sub(loss, entropy, alpha=weights.entropy)
+    gradients = (
+        at.gradient(by_log_prob, -weights.entropy / count),
+        missed * (2 * weights.value / count),
+    )
+    return loss, gradients, Terms(gain, error, entropy, log_ratio, outputs)
+
+
+class _WithGradients(torch.autograd.Function):
+    """A loss whose gradients by outputs and values are known."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        _outputs: Tensor,
+        _value: Tensor,
+        loss: Tensor,
+        by_outputs: Tensor,
+        by_value: Tensor,
+    ) -> Tensor:
+        """Keep the gradients."""
+        ctx.save_for_backward(by_outputs, by_value)
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, by_loss: Tensor) -> tuple[Tensor | None, ...]:
+        """Hand them out."""
+        by_outputs, by_value = ctx.saved_tensors
+        return by_loss * by_outputs, by_loss * by_value, None, None, None
 
 
 class Figures:

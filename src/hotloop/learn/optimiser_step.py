@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam
 
 from hotloop.data.layout import Tree, leaves, tree_map
 from hotloop.errors import CaptureError, SettingError
@@ -72,7 +73,7 @@ class Descent:
     """
 
     policy: Policy
-    optimizer: torch.optim.Optimizer
+    optimizer: torch.optim.Adam
     loss: Loss
     max_grad_norm: float
     precision: str
@@ -125,7 +126,7 @@ class PlainStep:
         # One that is surely short enough is left alone, which gives the same bits.
         if descent.finite_norm(loss, norm, batch) > 0.99 * descent.max_grad_norm:
             descent.shorten(norm)
-        descent.optimizer.step()
+        step_of_adam(descent.optimizer)
         return terms
 
     def forget(self) -> None:
@@ -319,6 +320,39 @@ def make_optimizer(flat: Tensor, learning_rate: float, compiled: str) -> torch.o
     in_graph = compiled == GRAPH
     rate = torch.tensor(learning_rate, device=flat.device) if in_graph else learning_rate
     return torch.optim.Adam([flat], rate, eps=1e-5, fused=True, capturable=in_graph)
+
+
+@torch.no_grad()
+def step_of_adam(optimizer: torch.optim.Adam) -> None:
+    """Let an optimiser of `make_optimizer` take a step.
+
+    By torch's function for it: the method costs 80 µs more within an update, a fifth of a step on a
+    small network, as it asks for hooks and groups that are not there. No hooks run.
+    """
+    group = optimizer.param_groups[0]
+    (flat,) = group["params"]
+    state = optimizer.state[flat]
+    if not state:
+        optimizer.step()  # which makes the state
+        return
+    first, second = group["betas"]
+    adam(
+        [flat],
+        [flat.grad],
+        [state["exp_avg"]],
+        [state["exp_avg_sq"]],
+        [],
+        [state["step"]],
+        fused=True,
+        capturable=group["capturable"],
+        amsgrad=False,
+        beta1=first,
+        beta2=second,
+        lr=group["lr"],
+        weight_decay=0.0,
+        eps=group["eps"],
+        maximize=False,
+    )
 
 
 def expect_compiler(device: torch.device) -> None:

@@ -8,6 +8,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import gymnasium
@@ -58,8 +59,29 @@ class Distribution(Protocol):
         """Return the entropy of π, (B,), differentiable."""
         ...
 
-    def log_prob_and_entropy(self, outputs: "Tensor", action: "Tensor") -> "tuple[Tensor, Tensor]":
-        """Return `log_prob` and `entropy`; what both need is computed once."""
+    def evaluated(self, outputs: "Tensor", action: "Tensor") -> "Evaluated":
+        """Return log π(action) and the entropy, with their derivatives; without a graph."""
+        ...
+
+
+class Evaluated(Protocol):
+    """A distribution at outputs (B, size) and actions, for gradients that are written out."""
+
+    @property
+    def log_prob(self) -> "Tensor":
+        """log π(action), (B,)."""
+        ...
+
+    @property
+    def entropy(self) -> "Tensor":
+        """(B,)."""
+        ...
+
+    def gradient(self, by_log_prob: "Tensor", by_entropy: float) -> "Tensor":
+        """Return the gradient (B, size) by the outputs of Σ by_log_prob log π + by_entropy Σ H.
+
+        by_log_prob: (B,).
+        """
         ...
 
 
@@ -96,24 +118,45 @@ class Categorical:
 
     def log_prob(self, outputs: "Tensor", action: "Tensor") -> "Tensor":
         """log π(a) = logit_a − log Σ exp logit."""
-        return self._of(outputs.log_softmax(1), action)
+        return outputs.log_softmax(1).gather(1, self._index(action)).squeeze(1)
 
     def entropy(self, outputs: "Tensor") -> "Tensor":
         """H = −Σ π log π."""
         return _entropy(outputs.log_softmax(1))
 
-    def log_prob_and_entropy(self, outputs: "Tensor", action: "Tensor") -> "tuple[Tensor, Tensor]":
-        """Both of one softmax."""
-        log_probs = outputs.log_softmax(1)
-        return self._of(log_probs, action), _entropy(log_probs)
+    def evaluated(self, outputs: "Tensor", action: "Tensor") -> "EvaluatedChoice":
+        """By one softmax."""
+        return EvaluatedChoice(outputs.log_softmax(1), self._index(action))
 
-    def _of(self, log_probs: "Tensor", action: "Tensor") -> "Tensor":
-        choice = action - self.start if self.start else action
-        return log_probs.gather(1, choice.unsqueeze(1)).squeeze(1)
+    def _index(self, action: "Tensor") -> "Tensor":
+        return (action - self.start if self.start else action).unsqueeze(1)
 
 
 def _entropy(log_probs: "Tensor") -> "Tensor":
     return -(log_probs.exp() * log_probs).sum(1)
+
+
+class EvaluatedChoice:
+    """One choice: log-probabilities (B, size), and which option was taken, (B, 1)."""
+
+    def __init__(self, log_probs: "Tensor", index: "Tensor") -> None:
+        self._log_probs, self._index = log_probs, index
+        self.log_prob = log_probs.gather(1, index).squeeze(1)
+        self._probs = log_probs.exp()
+
+    @cached_property
+    def entropy(self) -> "Tensor":
+        """H = −Σ π log π."""
+        return -(self._probs * self._log_probs).sum(1)
+
+    def gradient(self, by_log_prob: "Tensor", by_entropy: float) -> "Tensor":
+        """∂ log π_a / ∂z = 1_a − π and ∂H / ∂z = −π (log π + H), for logits z."""
+        taken = by_log_prob.unsqueeze(1)
+        found = (self._probs * -taken).scatter_add_(1, self._index, taken)
+        if by_entropy:
+            surprise = self._log_probs + self.entropy.unsqueeze(1)
+            found.addcmul_(self._probs, surprise, value=-by_entropy)
+        return found
 
 
 @dataclass(frozen=True)
@@ -155,13 +198,35 @@ class MultiCategorical:
         parts = zip(self.choices, outputs.tensor_split(self._cuts, 1), strict=True)
         return _total([choice.entropy(part) for choice, part in parts])
 
-    def log_prob_and_entropy(self, outputs: "Tensor", action: "Tensor") -> "tuple[Tensor, Tensor]":
-        """The sums over the choices."""
+    def evaluated(self, outputs: "Tensor", action: "Tensor") -> "EvaluatedChoices":
+        """Each choice by itself."""
         parts = zip(
             self.choices, outputs.tensor_split(self._cuts, 1), action.unbind(1), strict=True
         )
-        found = [choice.log_prob_and_entropy(part, taken) for choice, part, taken in parts]
-        return _total([log_prob for log_prob, _ in found]), _total([h for _, h in found])
+        return EvaluatedChoices([choice.evaluated(part, taken) for choice, part, taken in parts])
+
+
+class EvaluatedChoices:
+    """Several independent choices."""
+
+    def __init__(self, choices: "Sequence[EvaluatedChoice]") -> None:
+        self._choices = choices
+        self.log_prob = _total([choice.log_prob for choice in choices])
+
+    @property
+    def entropy(self) -> "Tensor":
+        """The sum over the choices."""
+        return _total([choice.entropy for choice in self._choices])
+
+    def gradient(self, by_log_prob: "Tensor", by_entropy: float) -> "Tensor":
+        """Those of the choices side by side, as each has outputs of its own."""
+        parts = [choice.gradient(by_log_prob, by_entropy) for choice in self._choices]
+        found = by_log_prob.new_empty((len(by_log_prob), sum(part.shape[1] for part in parts)))
+        start = 0
+        for part in parts:
+            found[:, start : start + part.shape[1]] = part
+            start += part.shape[1]
+        return found
 
 
 def _total(parts: "Sequence[Tensor]") -> "Tensor":
@@ -207,9 +272,33 @@ class Gaussian:
         """H = Σ [log σ + log(2πe) / 2]."""
         return (outputs[:, self.dimensions :] + 0.5 * math.log(2 * math.pi * math.e)).sum(1)
 
-    def log_prob_and_entropy(self, outputs: "Tensor", action: "Tensor") -> "tuple[Tensor, Tensor]":
-        """Each by itself: they share nothing that costs."""
-        return self.log_prob(outputs, action), self.entropy(outputs)
+    def evaluated(self, outputs: "Tensor", action: "Tensor") -> "EvaluatedGaussian":
+        """By the distances from the means, in standard deviations."""
+        mean, log_std = outputs[:, : self.dimensions], outputs[:, self.dimensions :]
+        return EvaluatedGaussian(self, outputs, (action - mean) * (-log_std).exp())
+
+
+class EvaluatedGaussian:
+    """Independent normals; distance: (B, dimensions), (a − μ) / σ."""
+
+    def __init__(self, gaussian: Gaussian, outputs: "Tensor", distance: "Tensor") -> None:
+        self._gaussian, self._outputs, self._distance = gaussian, outputs, distance
+        self._log_std = outputs[:, gaussian.dimensions :]
+        each = 0.5 * distance**2 + self._log_std + 0.5 * math.log(2 * math.pi)
+        self.log_prob = -each.sum(1)
+
+    @property
+    def entropy(self) -> "Tensor":
+        """H = Σ [log σ + log(2πe) / 2]."""
+        return self._gaussian.entropy(self._outputs)
+
+    def gradient(self, by_log_prob: "Tensor", by_entropy: float) -> "Tensor":
+        """∂ log π / ∂μ = d / σ, ∂ log π / ∂ log σ = d² − 1 and ∂H / ∂ log σ = 1, d: distance."""
+        size, by = self._gaussian.dimensions, by_log_prob.unsqueeze(1)
+        found = by.new_empty((len(by), 2 * size))
+        found[:, :size] = by * self._distance * (-self._log_std).exp()
+        found[:, size:] = by * (self._distance**2 - 1) + by_entropy
+        return found
 
 
 @dataclass(frozen=True, eq=False)
