@@ -209,7 +209,7 @@ def _speed(found: Simulated) -> str:
     stats = found.stats
     words = f"{seconds(found.seconds)}, {number(float(stats['agent_steps_per_s']))} agent steps/s"
     if "active_share" in stats:
-        words += f", {percent(float(stats['active_share']))} of them visited"
+        words += f", {percent(float(stats['active_share']))} of active agents"
     return f"{words}; {stats['program']}, {stats['precision']}"
 
 

@@ -81,9 +81,10 @@ def report(
     the run. steps, agent_steps (of all replicates), seconds in `step` (on CUDA until all was
     launched), agent_steps_per_s; seconds_<stage>: of each substep, or of "step" in a program.
     allocations, allocated_bytes, reuses: of the state's tensors. transfers, transfer_bytes: to the
-    device. active_share: part of the agent steps that were visited. edges, edges_per_s: read by
-    a program; 0 where none counts them. snapshots, snapshot_bytes: values copied for the record.
-    program_<counter>: what a program counts beside these.
+    device. active_share: part of the agent steps whose agents may change or make others change; a
+    program without an active set visits all. edges, edges_per_s: read by a program; 0 where none
+    counts them. snapshots, snapshot_bytes: values copied for the record. program_<counter>: what a
+    program counts beside these.
     """
     counters = {} if program is None else dict(program.counters())
     edges = counters.pop("edges", 0.0)
