@@ -8,9 +8,11 @@ from collections.abc import Iterator
 
 import cloudpickle
 import gymnasium
+import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from hotloop.loop.arm import FREE, OFF, REAL, RECORD, Arm
 from hotloop.loop.control import SharedControl
@@ -347,6 +349,30 @@ def test_a_replayed_env_does_not_move(recognition) -> None:
     under(recognition, Arm("free", {"env step": FREE}))
     assert len(env.step(0)) == 5
     assert (env.unwrapped.state == state).all()
+
+
+class GraphBatch:
+    """Several graphs as one, whose nodes are more than they."""
+
+    def __init__(self, graphs: list[int]) -> None:
+        self._nodes, self.batch_size = torch.zeros(7 * len(graphs), 2), len(graphs)
+
+
+@pytest.mark.parametrize(
+    ("collate", "count"),
+    [
+        (None, 10),
+        (GraphBatch, 10),
+        (lambda graphs: (GraphBatch(graphs), torch.tensor(graphs)), 10),
+        (lambda graphs: list(map(str, graphs)), 10),
+        (lambda graphs: {"x": np.array(graphs)}, 10),
+        (lambda graphs: GraphBatch, 3),  # nothing says how many: three batches
+    ],
+)
+def test_the_samples_of_a_batch_are_counted(recognition, collate, count) -> None:
+    for _ in DataLoader(list(range(10)), batch_size=4, collate_fn=collate):
+        pass
+    assert recognition.units["samples"] == count
 
 
 def test_saving_is_left_out_where_it_is_replaced(recognition, tmp_path) -> None:

@@ -21,8 +21,14 @@ def install(recognition: Recognition, dataloader: ModuleType) -> None:
 
 
 def samples(batch: Any) -> float:
-    """The samples of a batch: the leading size of its first array."""
+    """The samples of a batch: the leading size of its first array, or what an object says.
+
+    Batches of graphs, as those of PyTorch Geometric and DGL, have their number in `batch_size`.
+    """
     first = next(arrays_in(batch), None)
     if first is not None and first.ndim:
         return float(first.shape[0])
+    stated = getattr(batch, "batch_size", None)
+    if isinstance(stated, int):
+        return float(stated)
     return float(len(batch)) if isinstance(batch, list | tuple) else 1.0
