@@ -49,7 +49,8 @@ ITERATIONS_WANTED, LONGEST_S = 200, 270.0
 # What is measured phase by phase needs no more: but this much for each phase.
 PHASED_S = 30.0
 _ADD = (
-    'Put a stage around each part of its loop, as in `step = hotloop.stage("env step", env.step)`, '
+    "Name the function that does one iteration, as in `--stage __main__:run` (docs/scripts.md); or "
+    'put a stage around each part of the loop, as in `step = hotloop.stage("env step", env.step)`, '
     "and mark its iterations, as in `for batch in hotloop.iterations(loader):` (docs/stages.md)"
 )
 
