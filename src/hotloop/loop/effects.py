@@ -294,18 +294,28 @@ def _check_stateful(call: _Call) -> Checked:
         found = list(differences(before, after, may_change=covered))
         kept = _made_by_the_call(found, after, look, others)
     else:
-        try:
-            after_call = Snapshot(call.state.put_back)
-        except StateError:
+        seen = _look_as_before(call, before_call, look)
+        if seen is None:
             return Checked(output, [], False)
-        try:
-            before_call.restore()
-            after = look()
-        finally:
-            after_call.restore()
-        kept = found = list(differences(before, after))
+        after, kept = seen, list(differences(before, seen))
+        found = kept
     complete = before.complete and after.complete and len(kept) == len(found)
     return Checked(output, call.violations(kept), complete)
+
+
+def _look_as_before(
+    call: _Call, before_call: Snapshot, look: Callable[[], Observation]
+) -> Observation | None:
+    """Look while the state is as it was before the call; None if it cannot be saved now."""
+    try:
+        after_call = Snapshot(call.state.put_back)
+    except StateError:
+        return None
+    try:
+        before_call.restore()
+        return look()
+    finally:
+        after_call.restore()
 
 
 _STUCK = (

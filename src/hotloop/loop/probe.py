@@ -5,8 +5,6 @@
 
 import itertools
 import threading
-import types
-import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import nullcontext
 from threading import get_ident
@@ -37,20 +35,6 @@ LONGEST_HOLD_NS = 20_000_000
 # So many iterations may a replayed stage run ahead of the loop: more than most queues hold.
 AHEAD_ITERATIONS = 64
 _made = itertools.count()
-
-
-def weakly(function: Callable[..., Any]) -> Callable[[], Callable[..., Any] | None]:
-    """Return what gives the function as long as something else holds it."""
-    try:
-        if isinstance(function, types.MethodType):
-            return weakref.WeakMethod(function)
-        return weakref.ref(function)
-    except TypeError:  # a callable of another kind: no weak reference to it can be made
-        return lambda: function
-
-
-def no_function() -> None:
-    """Stand for the function of a stage around something else."""
 
 
 class Probe:
@@ -94,7 +78,7 @@ class Probe:
         self.part_of: str | None = None
         self.is_whole = False  # whether its calls are all calls of other stages too
         self.reads_ahead = 0  # items that an iterable's own workers make before they are asked for
-        self._function: Callable[[], Callable[..., Any] | None] = no_function
+        self._function: Callable[[], Callable[..., Any] | None] = lambda: None
         self.delayed_ns = 0
         self._replayed_epoch = -1
         self._waited_for = (0, 0)  # an iteration, and since when a call waits for it to end

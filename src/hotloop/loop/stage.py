@@ -8,6 +8,8 @@ that could be replayed.
 
 import functools
 import inspect
+import types
+import weakref
 from collections.abc import AsyncIterable, Callable, Coroutine, Iterable
 from threading import get_ident
 from typing import Any, ParamSpec, Self, TypeVar, cast, overload
@@ -16,7 +18,7 @@ from hotloop.errors import StageError
 from hotloop.loop.arm import Kind, kind_of
 from hotloop.loop.event import current_lane, running_loop
 from hotloop.loop.iterables import StageAsyncIterable, StageIterable
-from hotloop.loop.probe import Probe, weakly
+from hotloop.loop.probe import Probe
 from hotloop.loop.stage_types import Effect, StageKind
 from hotloop.loop.tape import Buffers, replay_writes
 
@@ -172,7 +174,7 @@ class Stage(Probe):
         modes, index, name, measured = self.control.modes, self.index, self.name, self.measured
         control, now, on_host = self.control, self._now, self.kind != "gpu"
         paces, tape = control.paces, self.tape
-        self._function = weakly(function)
+        self._function = _weakly(function)
 
         def staged(*args: P.args, **kwargs: P.kwargs) -> R:
             try:
@@ -240,3 +242,13 @@ class Stage(Probe):
 
 def _rebuild(name: str, kind: StageKind, effect: Effect, bytes_per_call: int | None) -> Stage:
     return Stage(name, kind=kind, effect=effect, bytes_per_call=bytes_per_call)
+
+
+def _weakly(function: Callable[..., Any]) -> Callable[[], Callable[..., Any] | None]:
+    """Return what gives the function as long as something else holds it."""
+    try:
+        if isinstance(function, types.MethodType):
+            return weakref.WeakMethod(function)
+        return weakref.ref(function)
+    except TypeError:  # a callable of another kind: no weak reference to it can be made
+        return lambda: function

@@ -45,6 +45,14 @@ def install(recognition: Recognition, optimizer: ModuleType) -> None:
         return staged
 
     recognition.patches.family(optimizer.Optimizer, "step", make)
+    _note_new_ones(recognition, optimizer)
+
+
+def _note_new_ones(recognition: Recognition, optimizer: ModuleType) -> None:
+    """See an optimiser before its first step.
+
+    What is made will be used, and the loop is more than what it does until then.
+    """
 
     def make_init(init: Callable[..., None]) -> Callable[..., None]:
         def noted(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -53,6 +61,4 @@ def install(recognition: Recognition, optimizer: ModuleType) -> None:
 
         return noted
 
-    # Seen before its first step: what is made will be used, and the loop is more than what it does
-    # until then.
     recognition.patches.function(optimizer.Optimizer, "__init__", make_init)
