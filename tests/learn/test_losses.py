@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from hotloop.data.layout import tree_map
 from hotloop.learn import losses
-from hotloop.learn.losses import Batch, Weights, clipped_loss
+from hotloop.learn.losses import Batch, LossWeights, clipped_loss
 from hotloop.learn.policies.distributions import distribution_for
 
 ROWS = 22
@@ -46,7 +46,7 @@ def drawn(space, rows, seed=1):
 @pytest.mark.parametrize("clip", [0.2, torch.tensor(0.2)], ids=["number", "tensor"])
 def test_the_loss_and_its_gradients_are_those_that_torch_derives(space, entropy_weight, clip):
     distribution, outputs, value, batch = drawn(space, 300)
-    weights = Weights(0.5, entropy_weight, clip)
+    weights = LossWeights(0.5, entropy_weight, clip)
     plain, plain_terms = losses._derived_loss(distribution, outputs, value, batch, weights)
     expected = torch.autograd.grad(plain, (outputs, value))
     policy = SimpleNamespace(distribution=distribution)
@@ -60,6 +60,16 @@ def test_the_loss_and_its_gradients_are_those_that_torch_derives(space, entropy_
         assert torch.equal(
             clipped_loss(policy, settings, batch, {"clip": clip}, (outputs, value))[0], plain
         )
+
+
+def test_a_second_derivative_is_refused():
+    distribution, outputs, value, batch = drawn(spaces.Discrete(3), 8)
+    policy = SimpleNamespace(distribution=distribution)
+    settings = SimpleNamespace(value_weight=0.5, entropy_weight=0.01)
+    loss, _ = clipped_loss(policy, settings, batch, {"clip": 0.2}, (outputs, value))
+    (slope,) = torch.autograd.grad(loss, outputs, create_graph=True)
+    with pytest.raises(RuntimeError, match="does not require grad|once_differentiable"):
+        slope.sum().backward()
 
 
 @pytest.mark.parametrize("part", ["log_prob", "advantage", "target"])

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from hotloop.data.layout import leaves, tree_map
 from hotloop.learn.policies.distributions import Distribution
@@ -95,7 +96,7 @@ def clipped_loss(
     Source: Schulman et al. 2017, equations 7 and 9.
     """
     outputs, value = policy(batch.obs) if computed is None else computed
-    weights = Weights(settings.value_weight, settings.entropy_weight, numbers["clip"])
+    weights = LossWeights(settings.value_weight, settings.entropy_weight, numbers["clip"])
     # A compiler derives the gradient of the plain formula, and better than it is written out here.
     if torch.compiler.is_compiling() or not torch.is_grad_enabled():
         return _derived_loss(policy.distribution, outputs, value, batch, weights)
@@ -107,7 +108,7 @@ def clipped_loss(
     return with_graph, terms
 
 
-class Weights(NamedTuple):
+class LossWeights(NamedTuple):
     """What the parts of PPO's loss weigh, and the bound of its ratio."""
 
     value: float
@@ -116,7 +117,7 @@ class Weights(NamedTuple):
 
 
 def _derived_loss(
-    distribution: Distribution, outputs: Tensor, value: Tensor, batch: Batch, weights: Weights
+    distribution: Distribution, outputs: Tensor, value: Tensor, batch: Batch, weights: LossWeights
 ) -> tuple[Tensor, Terms]:
     """The loss by its formula, whose gradient torch derives."""
     log_ratio = distribution.log_prob(outputs, batch.action) - batch.log_prob
@@ -132,12 +133,12 @@ def _derived_loss(
 
 
 def _loss_and_gradients(
-    distribution: Distribution, outputs: Tensor, value: Tensor, batch: Batch, weights: Weights
+    distribution: Distribution, outputs: Tensor, value: Tensor, batch: Batch, weights: LossWeights
 ) -> tuple[Tensor, tuple[Tensor, Tensor], Terms]:
     """The loss, and its gradients by outputs and values written out.
 
-    A graph of the loss costs more than a small network: 240 of 460 µs of a step of the optimiser
-    with 64 transitions and two layers of 64.
+    Without a graph of the loss a step of the optimiser takes 414 in place of 461 µs, with 64
+    transitions and two layers of 64.
     """
     count, clip = len(value), weights.clip
     at = distribution.evaluated(outputs, batch.action)
@@ -182,6 +183,7 @@ class _WithGradients(torch.autograd.Function):
         return loss
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, by_loss: Tensor) -> tuple[Tensor | None, ...]:
         """Hand them out."""
         by_outputs, by_value = ctx.saved_tensors
