@@ -37,7 +37,7 @@ class CommandServer:
 
     def __init__(self, kind: str, command: str) -> None:
         self._kind, self._command = kind, command
-        self._place = Path(tempfile.mkdtemp(prefix="hotloop-tests-")) / "socket"
+        self._place = Path()  # of its socket; made where it is needed, as few processes ask for it
         self._process: subprocess.Popen[str] | None = None
         self._starting = threading.Lock()
 
@@ -77,6 +77,7 @@ class CommandServer:
     def _start(self) -> None:
         if self._process is not None:
             return
+        self._place = Path(tempfile.mkdtemp(prefix="hotloop-tests-")) / "socket"
         code = "from support.command_server import serve; import sys; serve(*sys.argv[1:])"
         path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
         self._process = subprocess.Popen(
