@@ -30,7 +30,6 @@ def _everything_is_seen():
 @pytest.fixture(scope="module")
 def leaking() -> MemoryProfile:
     planted.kept.clear()
-    gc.freeze()  # as a command does before it runs its target
     result = hotloop.run_profile(planted.leaking_loop(), memory=True, seconds=3.0)
     planted.kept.clear()
     found: MemoryProfile = result.profiles["memory"]

@@ -5,7 +5,6 @@ freed, so that growth is told from turnover: what a line has allocated and not f
 iteration. In the short one Python's own small objects are counted too, one by one.
 """
 
-import gc
 import shutil
 import tempfile
 import threading
@@ -88,7 +87,6 @@ def profile_memory(control: SharedControl, settings: ProfileSettings) -> Measure
     """Follow the loop's allocations. Raises: ToolError where memray is not installed."""
     expect_module("memray", NAME)
     gpu = yield from profile_gpu()
-    gc.unfreeze()  # what was there before the loop may grow too, and hold
     folder = Path(tempfile.mkdtemp(prefix="hotloop-memray-"))
     try:
         window, holders, heap = _Window(folder, control), Holders(), Heap.usable()
