@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from hotloop.errors import StateError
-from hotloop.loop.code import globals_named, is_own_file, is_users
+from hotloop.loop.code import globals_named, is_own_file, is_users, module_of
 from hotloop.loop.compare import Difference, differences
 from hotloop.loop.declared_state import DeclaredState
 from hotloop.loop.observe import (
@@ -272,7 +272,7 @@ def _check_stateful(call: _Call) -> Checked:
     # counters and scratch memory.
     own = parts_by_id([*before_call.saved_by_themselves, *call.state.going_on])
     iterator = _iterator_of(call.function)
-    if iterator is not None and type(iterator).__module__ == "builtins":
+    if iterator is not None and module_of(type(iterator)) == "builtins":
         # Its position cannot be state, nor does replaying need it to be.
         own[id(iterator)] = iterator
     classes = {type(part) for part in before_call.objects if is_users(type(part))}
@@ -297,8 +297,8 @@ def _check_stateful(call: _Call) -> Checked:
         seen = _look_as_before(call, before_call, look)
         if seen is None:
             return Checked(output, [], False)
-        after, kept = seen, list(differences(before, seen))
-        found = kept
+        after = seen
+        kept = found = list(differences(before, after))
     complete = before.complete and after.complete and len(kept) == len(found)
     return Checked(output, call.violations(kept), complete)
 

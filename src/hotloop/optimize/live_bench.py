@@ -41,12 +41,14 @@ class LiveBench:
         self._set_to = self.space.start
         self._before: Snapshot | None = None
         self._prints: list[Print] | None = None
-        self.unchecked = "" if self.loop.state else "the loop declares no state to start again from"
-        if self.loop.state:
-            try:
-                self._before = Snapshot(self.loop.state)
-            except StateError:
-                self.unchecked = "the loop's state cannot be put back, to start again from it"
+        self.unchecked = ""
+        if not self.loop.state:
+            self.unchecked = "the loop declares no state to start again from"
+            return
+        try:
+            self._before = Snapshot(self.loop.state)
+        except StateError:
+            self.unchecked = "the loop's state cannot be put back, to start again from it"
 
     def begin(self, choices: Sequence[Choice]) -> None:
         """A loop of this process is set to one choice at a time."""

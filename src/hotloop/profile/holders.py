@@ -6,6 +6,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Self
 
+from hotloop.loop.code import module_of
+
 MOST = 8
 
 
@@ -63,8 +65,7 @@ def _is_ours(container: Any) -> bool:
     """Whether only hotloop's own objects hold it: what a measurement notes grows with it."""
     owners = [each for each in gc.get_referrers(container) if not isinstance(each, types.FrameType)]
     return any(
-        getattr(type(each), "__module__", "").startswith(("hotloop.loop", "hotloop.profile"))
-        for each in owners
+        module_of(type(each)).startswith(("hotloop.loop", "hotloop.profile")) for each in owners
     )
 
 

@@ -265,8 +265,7 @@ class Gaussian:
     def log_prob(self, outputs: "Tensor", action: "Tensor") -> "Tensor":
         """log π(a) = −Σ [((a − μ) / σ)² / 2 + log σ + log(2π) / 2]."""
         mean, log_std = outputs[:, : self.dimensions], outputs[:, self.dimensions :]
-        scaled = (action - mean) * (-log_std).exp()
-        return -(0.5 * scaled**2 + log_std + 0.5 * math.log(2 * math.pi)).sum(1)
+        return _normal_log_prob((action - mean) * (-log_std).exp(), log_std)
 
     def entropy(self, outputs: "Tensor") -> "Tensor":
         """H = Σ [log σ + log(2πe) / 2]."""
@@ -274,18 +273,22 @@ class Gaussian:
 
     def evaluated(self, outputs: "Tensor", action: "Tensor") -> "EvaluatedGaussian":
         """By the distances from the means, in standard deviations."""
-        mean, log_std = outputs[:, : self.dimensions], outputs[:, self.dimensions :]
-        return EvaluatedGaussian(self, outputs, (action - mean) * (-log_std).exp())
+        return EvaluatedGaussian(self, outputs, action)
+
+
+def _normal_log_prob(distance: "Tensor", log_std: "Tensor") -> "Tensor":
+    return -(0.5 * distance**2 + log_std + 0.5 * math.log(2 * math.pi)).sum(1)
 
 
 class EvaluatedGaussian:
-    """Independent normals; distance: (B, dimensions), (a − μ) / σ."""
+    """Independent normals around the first half of outputs (B, size)."""
 
-    def __init__(self, gaussian: Gaussian, outputs: "Tensor", distance: "Tensor") -> None:
-        self._gaussian, self._outputs, self._distance = gaussian, outputs, distance
-        self._log_std = outputs[:, gaussian.dimensions :]
-        each = 0.5 * distance**2 + self._log_std + 0.5 * math.log(2 * math.pi)
-        self.log_prob = -each.sum(1)
+    def __init__(self, gaussian: Gaussian, outputs: "Tensor", action: "Tensor") -> None:
+        self._gaussian, self._outputs = gaussian, outputs
+        mean, log_std = outputs[:, : gaussian.dimensions], outputs[:, gaussian.dimensions :]
+        self._inverse = (-log_std).exp()  # 1 / σ
+        self._distance = (action - mean) * self._inverse
+        self.log_prob = _normal_log_prob(self._distance, log_std)
 
     @property
     def entropy(self) -> "Tensor":
@@ -296,7 +299,7 @@ class EvaluatedGaussian:
         """∂ log π / ∂μ = d / σ, ∂ log π / ∂ log σ = d² − 1 and ∂H / ∂ log σ = 1, d: distance."""
         size, by = self._gaussian.dimensions, by_log_prob.unsqueeze(1)
         found = by.new_empty((len(by), 2 * size))
-        found[:, :size] = by * self._distance * (-self._log_std).exp()
+        found[:, :size] = by * self._distance * self._inverse
         found[:, size:] = by * (self._distance**2 - 1) + by_entropy
         return found
 

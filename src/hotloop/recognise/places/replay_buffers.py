@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hotloop.loop.code import name_of_class
 from hotloop.recognise.recognition import Recognition
 from hotloop.recognise.undo_log import BufferKind, UndoLog
 
@@ -28,7 +29,7 @@ def install(recognition: Recognition, library: ModuleType) -> None:
                     recognition.note(REPLAY, log)
                 log.before_write(args, kwargs)
             else:
-                recognition.not_put_back[f"{type(self).__module__}.{type(self).__name__}"] = None
+                recognition.not_put_back[name_of_class(type(self))] = None
             return write(self, *args, **kwargs)
 
         return logged
