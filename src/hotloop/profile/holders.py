@@ -9,6 +9,10 @@ from typing import Any, Self
 from hotloop.loop.code import module_of
 
 MOST = 8
+# Rooms whose objects note what they measure and show, so that their lists grow with it.
+_MEASURING = tuple(
+    f"hotloop.{room}." for room in ("benchmark", "loop", "profile", "report", "results")
+)
 
 
 @dataclass(frozen=True)
@@ -64,9 +68,7 @@ def _containers() -> list[Any]:
 def _is_ours(container: Any) -> bool:
     """Whether only hotloop's own objects hold it: what a measurement notes grows with it."""
     owners = [each for each in gc.get_referrers(container) if not isinstance(each, types.FrameType)]
-    return any(
-        module_of(type(each)).startswith(("hotloop.loop", "hotloop.profile")) for each in owners
-    )
+    return any(module_of(type(each)).startswith(_MEASURING) for each in owners)
 
 
 def _name_of(container: Any) -> str:
