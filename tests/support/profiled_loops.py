@@ -37,7 +37,7 @@ def work() -> int:
 
 
 def wait() -> None:
-    time.sleep(0.002)
+    time.sleep(0.003)  # longer than between two samples, of which one is always in it then
 
 
 def leak() -> None:
