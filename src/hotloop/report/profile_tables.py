@@ -124,8 +124,8 @@ def _growth_notes(found: MemoryProfile) -> list[str]:
             "there before and is freed: a queue or a ring."
         )
     return notes + [
-        f"{each.name}, a {each.kind} of {each.items}, gets {number(each.items_per_iteration)} "
-        "items an iteration."
+        f"{each.name}, a {each.kind} of {each.items} items, grows by "
+        f"{number(each.items_per_iteration)} an iteration."
         for each in found.holders
     ]
 
