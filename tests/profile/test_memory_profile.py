@@ -181,6 +181,18 @@ def test_what_grows_is_found_by_the_name_of_its_holder() -> None:
     assert len(found) == 4
 
 
+def test_what_has_grown_only_before_or_after_the_middle_is_not_named() -> None:
+    """So looks a container at the address of one that was freed."""
+    early, late, always = Owner(), Owner(), Owner()
+    with (holders := Holders()):
+        for number in range(10):
+            if number == 5:
+                holders.look()
+            always.held.append(number)
+            (early if number < 5 else late).held.append(number)
+    assert [each.items for each in holders.growing(10)] == [10]
+
+
 class FakeMemory:
     """What `torch.cuda.memory` offers, on a card that is not there."""
 

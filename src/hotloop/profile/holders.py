@@ -4,6 +4,7 @@ import gc
 import types
 from collections import deque
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Self
 
 from hotloop.loop.code import module_of
@@ -26,23 +27,30 @@ class Holder:
 
 
 class Holders:
-    """Compares the lengths of all containers before and after; a context for the time between."""
+    """Compares the lengths of all containers before and after; a context for the time between.
+
+    A container that is freed may leave its address to a longer one, which would look like growth:
+    `look` in the middle, and only what has grown before and after it counts.
+    """
 
     def __init__(self) -> None:
-        self._before: dict[int, int] = {}
+        self._looks: list[dict[int, int]] = []
         self._grown: list[tuple[Any, int]] = []
 
     def __enter__(self) -> Self:
-        self._before = {id(each): len(each) for each in _containers()}
+        self.look()
         return self
 
+    def look(self) -> None:
+        """Note how long each container is now, by its address."""
+        self._looks.append({id(each): len(each) for each in _containers()})
+
     def __exit__(self, *_raised: object) -> None:
-        before = self._before
-        self._grown = [
-            (each, len(each) - before[id(each)])
-            for each in _containers()
-            if len(each) > before.get(id(each), len(each)) and each is not before
-        ]
+        looks, self._looks = self._looks, []
+        for each in _containers():
+            lengths = [look.get(id(each), len(each)) for look in looks] + [len(each)]
+            if all(earlier < later for earlier, later in pairwise(lengths)):
+                self._grown.append((each, lengths[-1] - lengths[0]))
 
     def growing(self, iterations: int) -> list[Holder]:
         """The containers that have at least one item more for every second iteration."""

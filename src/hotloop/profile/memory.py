@@ -5,6 +5,7 @@ freed, so that growth is told from turnover: what a line has allocated and not f
 iteration. In the short one Python's own small objects are counted too, one by one.
 """
 
+import importlib
 import shutil
 import tempfile
 import threading
@@ -86,14 +87,21 @@ class MemoryProfile:
 def profile_memory(control: SharedControl, settings: ProfileSettings) -> Measurement[MemoryProfile]:
     """Follow the loop's allocations. Raises: ToolError where memray is not installed."""
     expect_module("memray", NAME)
+    importlib.import_module("memray")  # before anything is counted: it makes hundreds of classes
     gpu = yield from profile_gpu()
     folder = Path(tempfile.mkdtemp(prefix="hotloop-memray-"))
     try:
         window, holders, heap = _Window(folder, control), Holders(), Heap.usable()
+
+        def start() -> None:
+            if len(window.files) == TURNS // 2:
+                holders.look()
+            window.start()
+
         with holders:
             turns = yield from in_turns(
                 settings.seconds,
-                window.start,
+                start,
                 window.stop,
                 phase="profiling memory (memray)",
                 turns=TURNS,
