@@ -72,6 +72,7 @@ WHOLE = torch.ones(3, 5, dtype=torch.int64)
         (lambda: X.to(torch.float64), 0),
         (lambda: WHOLE + WHOLE, 0),
         (lambda: WHOLE.sum(), 0),
+        (lambda: torch._is_all_true(X < Y), 15),  # what checks a distribution's arguments
     ],
 )
 def test_operations_count_what_their_definition_says(

@@ -35,10 +35,10 @@ def count_flops(
     formula = flop_registry.get(operation._overloadpacket)
     if formula is not None:
         return float(formula(*args, **kwargs, out_val=output))
+    if not _has_floats((args, kwargs, output)):
+        return 0.0
     rule = _rule_of(operation)
-    if rule is None:
-        return None
-    return float(rule(args, kwargs, output)) if _has_floats((args, kwargs, output)) else 0.0
+    return None if rule is None else float(rule(args, kwargs, output))
 
 
 def is_product(operation: Any) -> bool:

@@ -9,7 +9,7 @@ from hotloop.loop.code import is_users_file
 
 _PACKAGE = Path(__file__).parents[1]
 # What measures is no part of the loop; what drives it is where the loop ends.
-_MEASURING = tuple(str(_PACKAGE / part) for part in ("profile", "benchmark", "loop"))
+_MEASURING = tuple(str(_PACKAGE / part) for part in ("profile", "benchmark", "loop", "recognise"))
 _DRIVER = str(_PACKAGE / "loop" / "conduct.py")
 
 
