@@ -2,6 +2,7 @@
 
 import gc
 import sys
+import sysconfig
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -142,6 +143,9 @@ def test_a_place_is_the_users_line_in_the_innermost_stage() -> None:
         "the rest", "mine", "/home/me/train.py", 7
     )
     assert site_of([]) is None
+    # Every stack of the main thread begins in the file behind the command: nobody's own code.
+    command = ("<module>", str(Path(sysconfig.get_path("scripts")) / "hotloop"), 8)
+    assert site_of([stack[0], command]) == Site("the rest", *stack[0])
 
 
 class Owner:

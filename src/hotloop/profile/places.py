@@ -1,5 +1,6 @@
 """The place that an allocation or a call belongs to: the stage, and the line of the user's code."""
 
+import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,6 +11,8 @@ from hotloop.profile.stacks import REST, Frame, is_own_work
 
 _PACKAGE = str(Path(__file__).parents[1])
 _LOOP = str(Path(__file__).parents[1] / "loop")
+# The file behind the command, which every stack of the main thread begins with.
+_COMMAND = str(Path(sysconfig.get_path("scripts")) / "hotloop")
 
 
 class Site(NamedTuple):
@@ -42,4 +45,4 @@ def site_of(stack: Sequence[tuple[str, str, int]]) -> Site | None:
 
 
 def _is_users(file: str) -> bool:
-    return not file.startswith((_PACKAGE, "<")) and is_users_file(file)
+    return not file.startswith((_PACKAGE, _COMMAND, "<")) and is_users_file(file)
