@@ -156,18 +156,19 @@ class FoundIterations:
 
     def starts(self, called: StageView) -> bool:
         """Whether an iteration begins with this call: one of the phase, if one was entered."""
+        name, recognition = called.name, self._recognition
         assert self._matcher is not None
-        if self._recognition.is_within_own(called.name):
+        if recognition.inside.own and recognition.is_within_own(name):
             return False  # while that is replaced, it is not called
-        starts = self._matcher.starts(called.name, self.turn_of(called))
+        starts = self._matcher.starts(name, recognition.turn if name == OPTIMISER_STEP else 0)
         if self._phase is not None:
             # What the phase has no calls of is not a part of it, apart from logs and the like.
             if starts:
                 self.away = False
-            elif called.name not in self._phase.calls and called.name not in SIDE_WORK:
+            elif name not in self._phase.calls and name not in SIDE_WORK:
                 self.away = True
         else:
-            self._leave_out_the_unusual(called.name, starts)
+            self._leave_out_the_unusual(name, starts)
         return starts
 
     def _leave_out_the_unusual(self, name: str, starts: bool) -> None:
@@ -182,14 +183,15 @@ class FoundIterations:
             self._follow_sources()
             self._begun_calls, self.away = 0, False
         self._begun_calls += 1
+        if self._begun_calls > most:
+            self.away = True
         if name in self._steady:
             self._begun_of[name] += 1
-        if self._begun_calls > most or self._has_too_many_of(name):
-            self.away = True
+            if self._has_too_many_of(name):
+                self.away = True
 
     def _has_too_many_of(self, source: str) -> bool:
-        usual = self._steady.get(source)
-        return usual is not None and self._begun_of[source] > TOO_MANY_OF_A_SOURCE * usual
+        return self._begun_of[source] > TOO_MANY_OF_A_SOURCE * self._steady[source]
 
     def _follow_sources(self) -> None:
         """Note that an iteration is over: two in turn that have too many calls are no exception."""

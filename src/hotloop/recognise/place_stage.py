@@ -86,19 +86,22 @@ class PlaceStage(Probe):
         function: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        key: Hashable,
+        kind: Callable[[], Hashable],
         replay: Replay = PLAIN,
     ) -> Any:
-        """Do one call of the kind `key` under the current arm."""
+        """Do one call under the current arm.
+
+        kind: returns of which kind it is, and is asked only where it is recorded or replaced.
+        """
         if self.control.watcher is not None:
             self.control.watcher(self)  # may set another arm
         if self.within is None:
-            return self._do(function, args, kwargs, key, replay)
+            return self._do(function, args, kwargs, kind, replay)
 
         def part(*args: Any, **kwargs: Any) -> Any:
-            return self._do(function, args, kwargs, key, replay)
+            return self._do(function, args, kwargs, kind, replay)
 
-        return self.within._do(part, args, kwargs, key, replay)
+        return self.within._do(part, args, kwargs, kind, replay)
 
     def note(self, start_ns: int) -> None:
         """Note a call that ends now, and that compiled code has made: a delay comes after it.
@@ -115,24 +118,24 @@ class PlaceStage(Probe):
         function: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        key: Hashable,
+        kind: Callable[[], Hashable],
         replay: Replay,
     ) -> Any:
         control = self.control
         word = control.words[self.index]
-        kind = kind_of(word)
+        mode = kind_of(word)
         start = self._now()
-        if kind in _SUBSTITUTES:
-            output = self._stand_in(function, args, kwargs, key, replay)
-            if kind != _FREE:
+        if mode in _SUBSTITUTES:
+            output = self._stand_in(function, args, kwargs, kind, replay)
+            if mode != _FREE:
                 self._spend(word, start)
-        elif kind == _RECORD:
-            output = self._keep(function, args, kwargs, key, replay)
-        elif kind == _NAMED:
+        elif mode == _RECORD:
+            output = self._keep(function, args, kwargs, kind, replay)
+        elif mode == _NAMED:
             output = self.named(function, args, kwargs)
         else:
             output = function(*args, **kwargs)
-            if kind == _DELAY:
+            if mode == _DELAY:
                 self._note_delay(control.clock.wait_ns(self._delay_ns(word)))
         # Of its thread, also in a task of asyncio: no other task goes on within such a call.
         self._write_log(start, threading.get_ident())
@@ -143,10 +146,10 @@ class PlaceStage(Probe):
         function: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        key: Hashable,
+        kind: Callable[[], Hashable],
         replay: Replay,
     ) -> Any:
-        entry = self._by_kind.next_of(key)
+        entry = self._by_kind.next_of(kind())
         if entry is None:
             return function(*args, **kwargs)
         if replay.instead is not None:
@@ -160,10 +163,10 @@ class PlaceStage(Probe):
         function: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        key: Hashable,
+        kind: Callable[[], Hashable],
         replay: Replay,
     ) -> Any:
-        clock = self.control.clock
+        clock, key = self.control.clock, kind()
         process, cpu, start = clock.process_cpu_ns(), clock.thread_cpu_ns(), self._now()
         output = function(*args, **kwargs)
         duration = self._now() - start

@@ -227,7 +227,11 @@ class Recognition:
                 used[0] = True
                 if stage.effect == "stateful":
                     recognition.note(stage.name, self)
-                kind = id(self) if key is None else key(self, args, kwargs)
+                kind = (
+                    functools.partial(id, self)
+                    if key is None
+                    else functools.partial(key, self, args, kwargs)
+                )
                 inside.now = True
                 try:
                     output = stage.call(function, (self, *args), kwargs, kind, replay)
@@ -254,6 +258,9 @@ class Recognition:
         control = self.control
 
         def make(function: Callable[..., Any]) -> Callable[..., Any]:
+            def kind() -> Hashable:
+                return function
+
             def staged(*args: Any, **kwargs: Any) -> Any:
                 if not recognition.modes[index] or inside.now:
                     return function(*args, **kwargs)
@@ -261,7 +268,7 @@ class Recognition:
                     return function(*args, **kwargs)
                 inside.now = True
                 try:
-                    return stage.call(function, args, kwargs, function, replay)
+                    return stage.call(function, args, kwargs, kind, replay)
                 finally:
                     inside.now = False
 
@@ -278,7 +285,7 @@ class Recognition:
         def make(function: Callable[..., Any]) -> Callable[..., Any]:
             def staged(self: Any, *args: Any, **kwargs: Any) -> Any:
                 items = iter(function(self, *args, **kwargs))
-                kind = type(self).__qualname__
+                kind = functools.partial(getattr, type(self), "__qualname__")
                 while True:
                     try:
                         if not recognition.modes[index] or inside.now:

@@ -39,6 +39,8 @@ CHANGES: Mapping[str, tuple[tuple[int, int | None], ...]] = {
 FOLLOWING = ("os.chmod", "os.chown", "os.setxattr", "os.removexattr", "os.truncate", "os.utime")
 # By event: at which place of its arguments the program stands.
 STARTS = {"subprocess.Popen": 1, "os.system": 0, "os.exec": 0, "os.posix_spawn": 0}
+# All that is judged. Python reports much else, as each `id(…)` of a library.
+HEARD = frozenset({"open", *CHANGES, *STARTS, "sqlite3.connect", "socket.bind"})
 _CHANGING = os.O_WRONLY | os.O_RDWR | os.O_TRUNC
 
 
@@ -123,7 +125,7 @@ _is_added = False
 
 
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
-    if _listener is not None:
+    if event in HEARD and _listener is not None:
         _listener(event, arguments)
 
 

@@ -174,12 +174,16 @@ class Session:
 
         Not by its identity: a script may make its stages anew in every epoch.
         """
+        if self.conductor is not None and self.marks is not None:
+            if threading.get_ident() == self.main:
+                self._follow_marks(self.conductor, self.marks, called)
+            return
         now = self.control.clock.now_ns()
         self.first_call_ns = self.first_call_ns or now
         if threading.get_ident() != self.main:
             return
         if self.marks is not None:
-            self._follow_marks(self.marks, called, now)
+            self._look_for_marks(self.marks, called, now)
             return
         if self._anchor is not None:
             if called.name == self._anchor and not self._was_end_of_pass():
@@ -199,18 +203,17 @@ class Session:
             self.mark = f"each start of stage {called.name!r}"
             self._begin("iterations", 1)
 
-    def _follow_marks(self, marks: Marks, called: StageView, now_ns: int) -> None:
-        conductor = self.conductor
-        if conductor is not None:
-            starts = marks.starts(called)
-            if marks.away:
-                conductor.pause()
-            elif starts and conductor.paused:
-                marks.units()
-                conductor.resume()
-            elif starts:
-                self.boundary(marks.units())
-            return
+    def _follow_marks(self, conductor: Conductor, marks: Marks, called: StageView) -> None:
+        starts = marks.starts(called)
+        if marks.away:
+            conductor.pause()
+        elif starts and conductor.paused:
+            marks.units()
+            conductor.resume()
+        elif starts:
+            self.boundary(marks.units())
+
+    def _look_for_marks(self, marks: Marks, called: StageView, now_ns: int) -> None:
         self.mark = marks.look(called, now_ns)
         if self.mark is not None:
             self.state.extend(marks.state())

@@ -46,7 +46,7 @@ class _Compiled:
             return self._first(name, *args, **kwargs)
         recognition.inside.now = True
         try:
-            return stage.call(self._computed, args, kwargs, id(self), _REPLAY)
+            return stage.call(self._computed, args, kwargs, functools.partial(id, self), _REPLAY)
         finally:
             recognition.inside.now = False
 

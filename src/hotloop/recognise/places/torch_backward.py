@@ -1,5 +1,6 @@
 """The backward pass: `Tensor.backward`, `torch.autograd.backward` and `torch.autograd.grad`."""
 
+import functools
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -63,8 +64,8 @@ def _returning_gradients(
                 return function(*args, **kwargs)
             inside.now = True
             try:
-                key = ("grad", *kind_of_call(None, args, kwargs)[1:])
-                return backward.call(function, args, kwargs, key, WITH_GRADIENT)
+                kind = functools.partial(kind_of_call, None, args, kwargs)
+                return backward.call(function, args, kwargs, kind, WITH_GRADIENT)
             finally:
                 inside.now = False
 

@@ -67,9 +67,10 @@ def install(recognition: Recognition, module: ModuleType) -> None:
         replay = with_gradients if with_gradient else _WITHOUT
         recognition.note(stage.name, self)
         function = self._compiled_call_impl or self._call_impl
+        kind = functools.partial(kind_of_call, self, args, kwargs)
         inside.now = True
         try:
-            return stage.call(function, args, kwargs, kind_of_call(self, args, kwargs), replay)
+            return stage.call(function, args, kwargs, kind, replay)
         finally:
             inside.now = False
 
@@ -78,9 +79,15 @@ def install(recognition: Recognition, module: ModuleType) -> None:
 
 def is_transformed() -> bool:
     """Whether this is within vmap, grad or their like: tensors are not what they seem."""
+    return _peek()() is not None
+
+
+@functools.cache
+def _peek() -> Callable[[], object]:
     from torch._C._functorch import peek_interpreter_stack
 
-    return peek_interpreter_stack() is not None
+    peek: Callable[[], object] = peek_interpreter_stack
+    return peek
 
 
 def kind_of_call(owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
