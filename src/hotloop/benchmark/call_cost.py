@@ -2,6 +2,8 @@
 
 Blocks in which all calls are timed and blocks in which only those are that say where iterations
 begin take turns. What an iteration takes less in the second kind is the cost of timing the others.
+Where there are hardly any others, it is the cost of timing calls that follow each other, and what
+watching them takes in the loop.
 """
 
 from collections.abc import Sequence
@@ -12,6 +14,7 @@ import numpy as np
 from hotloop.loop.arm import OFF, REAL, Arm
 from hotloop.loop.conduct import Block, Measurement, Request
 from hotloop.loop.control import SharedControl
+from hotloop.loop.cost import probe_cost
 from hotloop.loop.figures import Interval, median_interval
 from hotloop.loop.stage_types import StageView
 from hotloop.loop.watchdog import Watchdog
@@ -23,6 +26,8 @@ BLOCK_NS, DRAINED = 15_000_000, 2
 MOST_NS, WORTH_A_LOOK = 30_000, 0.005
 # The longest iterations are left out: rare work, and other programs.
 USUAL = 0.9
+# There are others where they are this share of all calls at least.
+OTHERS = 0.5
 # Calls come as often in both kinds of blocks, or their iterations are not the same.
 ALIKE = 0.05
 PATIENCE = 2  # so many times as long as was planned
@@ -68,9 +73,11 @@ def measure_call_cost(
         yield from turns.run(control.clock.now_ns() + round(time_ns))
     finally:
         watchdog.stop()
-    if watchdog.has_ended_an_arm or len(turns.timed) < FEWEST_PAIRS or not turns.are_alike():
+    if watchdog.has_ended_an_arm:
         return None
-    return turns.cost()
+    if turns.are_marks:
+        return turns.cost_of_marks()
+    return turns.cost() if len(turns.timed) >= FEWEST_PAIRS and turns.are_alike() else None
 
 
 class _Turns:
@@ -100,8 +107,10 @@ class _Turns:
                     found = yield self._request(timed=timed)
                     (self.timed if timed else self.untimed).append(found)
                 self.pair_ns = now() - start
-            if len(self.timed) >= FEWEST_PAIRS:
-                yield self._request(timed=False, watching=True)
+                if self.are_marks:
+                    break
+            if self.are_marks or len(self.timed) >= FEWEST_PAIRS:
+                yield self._request(timed=self.are_marks, watching=True)
         finally:
             self._watching.stop()
             self._control.marks_only = False
@@ -121,6 +130,12 @@ class _Turns:
             phase="measuring what measuring costs",
         )
 
+    @property
+    def are_marks(self) -> bool:
+        """Whether nearly all calls say where iterations begin: there is little to compare."""
+        others, every = self._calls(others=True), self._calls(others=False)
+        return bool(self.timed) and others < OTHERS * every
+
     def are_alike(self) -> bool:
         """Whether the stages that are timed in both kinds of blocks are called equally often."""
         often = [self._often(blocks, self._marks) for blocks in (self.timed, self.untimed)]
@@ -132,6 +147,13 @@ class _Turns:
         pairs = zip(self.timed, self.untimed, strict=True)
         more_ns = np.array([_usual_ns(timed) - _usual_ns(other) for timed, other in pairs]) / calls
         return CallCost(median_interval(more_ns), self._calls(others=False), self._watching.end_ns)
+
+    def cost_of_marks(self) -> CallCost:
+        """What calls cost that follow each other, and how long each is watched: the least."""
+        watching = self._watching
+        call_ns = probe_cost(self._control.clock).timed_ns + watching.call_ns
+        calls = self._calls(others=False)
+        return CallCost(Interval(call_ns, call_ns, call_ns), calls, watching.end_ns)
 
     def _calls(self, *, others: bool) -> float:
         """Calls of an iteration. others: without those that say where iterations begin."""
@@ -169,10 +191,19 @@ class _Watching:
         self._spent_ns.setdefault(called.name, []).append(now() - begin)
 
     @property
+    def call_ns(self) -> float:
+        """How long a call is watched with which no iteration ends."""
+        usual = self._usual_ns()
+        return min(usual) if len(usual) > 1 else 0.0
+
+    @property
     def end_ns(self) -> float:
         """How much longer a call takes to watch with which an iteration ends."""
-        usual = [float(np.median(spent)) for spent in self._spent_ns.values()]
+        usual = self._usual_ns()
         return max(usual) - min(usual) if len(usual) > 1 else max(usual, default=0.0)
+
+    def _usual_ns(self) -> list[float]:
+        return [float(np.median(spent)) for spent in self._spent_ns.values()]
 
 
 def _usual_ns(block: Block) -> float:

@@ -286,10 +286,10 @@ def _measuring(spent_ns: Interval, iteration_ns: float) -> list[str]:
     share = spent_ns.scaled(1 / iteration_ns)
     if not share.low > MUCH_MEASURING:
         return []
-    return [
-        f"measuring the calls takes about {share.value:.0%} [{share.low:.0%}, {share.high:.0%}] of "
-        "the time, or more: alone the loop is faster"
-    ]
+    about = f"about {share.value:.0%} [{share.low:.0%}, {share.high:.0%}] of the time, or more"
+    least = f"at least {share.low:.0%} of the time"
+    taken = about if share.low < share.high else least
+    return [f"measuring the calls takes {taken}: alone the loop is faster"]
 
 
 def _warnings(run: Run) -> list[str]:
