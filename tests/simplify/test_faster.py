@@ -68,3 +68,11 @@ def test_never_more_than_a_free_stage_gains(concurrent: bool) -> None:
     value, _, high = gain(burned(10, 8, 6), burned(4, 0, 1), 2.0, concurrent=concurrent)
     assert value <= 0.2 + 1e-9
     assert high <= 0.2 + 1e-9
+
+
+def test_a_stage_whose_absence_costs_time_costs_half_of_it_if_half_is_gone() -> None:
+    """Its work keeps the caches warm, or it is noise: then a part is not the whole of it."""
+    value, low, high = gain(burned(10, 11, 10.5), burned(4, 0, 2), 2.0, concurrent=False)
+    assert value == pytest.approx(-0.05)
+    assert low <= value + 1e-9
+    assert value - 1e-9 <= high <= 1e-9

@@ -17,7 +17,7 @@ def gain_if_faster(
 ) -> Interval | None:
     """Return the gain of a stage k times as fast, or None if no arm shows it.
 
-    free: its gain if free, which is never exceeded.
+    free: its gain if free, which is never exceeded where it is one.
     """
     if record.in_sequence:
         found: Interval | None = _in_sequence(record, samples, stage, free, k)
@@ -26,7 +26,7 @@ def gain_if_faster(
     if found is None:
         return None
     high = min(found.high, max(free.high, 0.0))
-    return Interval(min(found.value, free.value), min(found.low, high), high)
+    return Interval(min(found.value, max(free.value, 0.0)), min(found.low, high), high)
 
 
 def _in_sequence(
