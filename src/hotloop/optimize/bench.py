@@ -12,6 +12,10 @@ class TrialError(HotloopError):
     """A choice that cannot be tried; the message says why."""
 
 
+class LoopEnded(TrialError):
+    """A choice whose loop has come to its end."""
+
+
 class Entrant(Protocol):
     """A choice that can run."""
 

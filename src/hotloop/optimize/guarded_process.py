@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hotloop.errors import SideError
-from hotloop.optimize.bench import TrialError
+from hotloop.optimize.bench import LoopEnded, TrialError
 from hotloop.optimize.memory_guard import MemoryGuard
 from hotloop.repeat.side_process import EndedEarly, SideProcess
 from hotloop.repeat.sides import Side
@@ -68,7 +68,9 @@ class GuardedProcess:
         except EndedEarly as early:
             self.ended = True
             why = "" if early.why is None else f": {early.why}"
-            raise TrialError(f"it ended before it was measured{why}") from None
+            raise LoopEnded(
+                f"its loop ended before it was measured{why}; let it run longer"
+            ) from None
         except SideError as error:
             self.ended = True
             if late.is_set():

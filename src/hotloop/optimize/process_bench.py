@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hotloop.loop.lever import Lever, Option, Options, always, same_option
-from hotloop.optimize.bench import Stretch, TrialError
+from hotloop.optimize.bench import LoopEnded, Stretch, TrialError
 from hotloop.optimize.guarded_process import GuardedProcess
 from hotloop.optimize.libraries import LIVE, SETTING
 from hotloop.optimize.same_result import CHECK_ITERATIONS, Print, difference, unlike
@@ -106,6 +106,7 @@ class Host:
         self._start = start
         self._trial: Trial | None = None
         self._set_to: dict[str, Option] = {}
+        self._turns = 0  # of the process that runs
 
     def holds(self, options: Mapping[str, Option]) -> None:
         """Note what its levers are set to whenever it starts, and are now."""
@@ -116,10 +117,22 @@ class Host:
         if self._trial is None:
             self._trial = self._start()
             self._set_to = dict(self.made)
+            self._turns = 0
         return self._trial
 
     def turn(self, options: Mapping[str, Option], stretch: Stretch) -> float:
-        """Units a second over a turn with these options. Raises: TrialError."""
+        """Units a second over a turn with these options. Raises: TrialError.
+
+        A loop that ends meanwhile is begun anew, unless it does not last for one turn.
+        """
+        try:
+            return self._turn(options, stretch)
+        except LoopEnded:
+            if not self._turns:
+                raise
+        return self._turn(options, stretch)
+
+    def _turn(self, options: Mapping[str, Option], stretch: Stretch) -> float:
         trial = self.running()
         try:
             before = self._set_to
@@ -132,7 +145,9 @@ class Host:
                 self._set_to = {}  # some of them may be set where one cannot be
                 trial.set(changed)
                 self._set_to = {**before, **options}
-            return trial.turn(stretch)
+            rate = trial.turn(stretch)
+            self._turns += 1
+            return rate
         except TrialError:
             if not trial.alive:
                 self.close()
