@@ -115,7 +115,11 @@ def _each(lines: Sequence[Line], name: str) -> list[Any]:
 
 def _env(env: str, trainings: Trainings) -> str:
     """The section of an env."""
-    head = f"## {env.rpartition(':')[2]}\n\nTarget: {ENVS[env].note}."
+    known = ENVS[env]
+    head = (
+        f"## {env.rpartition(':')[2]}\n\nTarget: {known.note}. A training that has taken "
+        f"{known.limit_s:,.0f} s ends unsolved, as one that has made its env steps."
+    )
     rows = []
     for system in TRAININGS.get(env, {}):
         seeds = _ended(trainings.get((env, system), {}))
@@ -123,7 +127,7 @@ def _env(env: str, trainings: Trainings) -> str:
             rows.append(_row(env, system, list(seeds.values())))
     if not rows:
         return f"{head} Not trained yet."
-    if ENVS[env].target is None:
+    if known.target is None:
         shown = table(
             ["system", "code", "days", "seeds", *(f"{at:,} steps" for at in CURVE_AT)], rows
         )
@@ -144,7 +148,7 @@ def _env(env: str, trainings: Trainings) -> str:
 def _row(env: str, system: str, lines: list[Line]) -> list[str]:
     name = f"hotloop {system}" if SYSTEMS[system].is_hotloop else system
     head = [name, lines[0]["version"], _days(lines)]
-    if ENVS[env].target is None:
+    if known.target is None:
         reached = [[_result_at(line, at) for line in lines] for at in CURVE_AT]
         return [*head, str(len(lines)), *(_spread(each, "{:,.0f}".format) for each in reached)]
     solved = sum(line["solved"] for line in lines)
