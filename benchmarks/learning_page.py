@@ -148,7 +148,7 @@ def _env(env: str, trainings: Trainings) -> str:
 def _row(env: str, system: str, lines: list[Line]) -> list[str]:
     name = f"hotloop {system}" if SYSTEMS[system].is_hotloop else system
     head = [name, lines[0]["version"], _days(lines)]
-    if known.target is None:
+    if ENVS[env].target is None:
         reached = [[_result_at(line, at) for line in lines] for at in CURVE_AT]
         return [*head, str(len(lines)), *(_spread(each, "{:,.0f}".format) for each in reached)]
     solved = sum(line["solved"] for line in lines)
