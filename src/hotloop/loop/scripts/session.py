@@ -170,10 +170,7 @@ class Session:
         raise SystemExit  # ends this thread
 
     def watch(self, called: StageView) -> None:
-        """Note that a stage is called: find the one that marks iterations, then follow it by name.
-
-        Not by its identity: a script may make its stages anew in every epoch.
-        """
+        """Note that a stage is called: find the one that marks iterations, then follow it."""
         if self.conductor is not None and self.marks is not None:
             if threading.get_ident() == self.main:
                 self._follow_marks(self.conductor, self.marks, called)
@@ -186,6 +183,7 @@ class Session:
             self._look_for_marks(self.marks, called, now)
             return
         if self._anchor is not None:
+            # By its name: a script may make its stages anew in every epoch.
             if called.name == self._anchor and not self._was_end_of_pass():
                 self.boundary(1)
             return
