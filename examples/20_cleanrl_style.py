@@ -2,23 +2,17 @@
 
     python examples/20_cleanrl_style.py
 
-Only where the steps come from is other than there: two workers hold envs and copies of the agent,
-and send fragments, [T, B]. The advantages bootstrap from the true last observation of a truncated
-episode.
+Only where the steps come from is other than there.
 """
 
-import time
 from functools import partial
 
-import numpy as np
 import torch
 from torch import nn
 from torch.distributions import Categorical
 
-from hotloop.envs import make_vec
+from hotloop import make_vec, ops
 from hotloop.rollout import FragmentCollector
-
-STEPS, ENVS, UPDATES, EPOCHS, GAMMA, LAMBDA, CLIP = 64, 8, 40, 6, 0.98, 0.95, 0.2
 
 
 class Agent(nn.Module):
@@ -27,69 +21,39 @@ class Agent(nn.Module):
     def __init__(self):
         super().__init__()
         self.actor = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 2))
-        self.critic = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 1))
+        self.critic = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 1), nn.Flatten(-2))
+        self.seed = torch.manual_seed  # is called in each worker; else all would draw the same
 
-    def seed(self, seed):
-        torch.manual_seed(seed)  # of the worker; else both draw the same
-
-    @torch.no_grad()
     def __call__(self, obs):
-        dist = Categorical(logits=self.actor(torch.as_tensor(obs)))
+        dist = Categorical(logits=self.actor(torch.as_tensor(obs)).detach())
         action = dist.sample()
         return action.numpy(), {"log_prob": dist.log_prob(action).numpy()}
 
 
-def read(f):
-    log_prob, reward = f.extras["log_prob"], f.reward.astype(np.float32)
-    return f.obs, f.all_next_obs, f.action, log_prob, reward, f.terminated, f.truncated
-
-
-def joined(fragments):
-    parts = zip(*map(read, fragments), strict=True)
-    return [torch.as_tensor(np.concatenate(part, 1)) for part in parts]
-
-
-def learn(agent, optimizer, batch):
-    obs, next_obs, actions, log_probs, rewards, terminated, truncated = batch
-    with torch.no_grad():
-        values, next_values = agent.critic(obs)[..., 0], agent.critic(next_obs)[..., 0]
-        deltas = rewards + GAMMA * next_values * ~terminated - values
-        advantages, following = torch.zeros_like(rewards), 0.0
-        for t in reversed(range(len(rewards))):
-            over = terminated[t] | truncated[t]
-            advantages[t] = following = deltas[t] + GAMMA * LAMBDA * following * ~over
-    b_obs, b_actions, b_log_probs = obs.flatten(0, 1), actions.flatten(), log_probs.flatten()
-    b_advantages, b_targets = advantages.flatten(), (advantages + values).flatten()
-    for _ in range(EPOCHS):
-        for mb in torch.randperm(len(b_obs)).split(256):
-            dist = Categorical(logits=agent.actor(b_obs[mb]))
-            ratio = (dist.log_prob(b_actions[mb]) - b_log_probs[mb]).exp()
-            adv = b_advantages[mb]
-            adv = (adv - adv.mean()) / (adv.std() + 1e-8)
-            pg_loss = torch.max(-adv * ratio, -adv * ratio.clamp(1 - CLIP, 1 + CLIP)).mean()
-            v_loss = 0.5 * ((agent.critic(b_obs[mb])[:, 0] - b_targets[mb]) ** 2).mean()
-            loss = pg_loss - 0.01 * dist.entropy().mean() + 0.5 * v_loss
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
-            optimizer.step()
+def learn(agent, optimizer, f):
+    v, next_v = (agent.critic(torch.as_tensor(x)).detach().numpy() for x in (f.obs, f.all_next_obs))
+    adv, ret = ops.gae(f.reward, v, next_v, f.terminated, f.truncated, gamma=0.98, lambda_=0.95)
+    arrays = f.obs, f.action, f.extras["log_prob"], ops.normalise_advantages(adv), ret
+    obs, action, log_prob, adv, ret = (torch.as_tensor(x).flatten(0, 1) for x in arrays)
+    for mb in torch.cat([torch.randperm(len(obs)) for _ in range(6)]).split(128):
+        dist = Categorical(logits=agent.actor(obs[mb]))
+        ratio = (dist.log_prob(action[mb]) - log_prob[mb]).exp()
+        pg_loss = torch.max(-adv[mb] * ratio, -adv[mb] * ratio.clamp(0.8, 1.2)).mean()
+        v_loss = 0.5 * (agent.critic(obs[mb]) - ret[mb]).square().mean()
+        optimizer.zero_grad()
+        (pg_loss - 0.01 * dist.entropy().mean() + 0.5 * v_loss).backward()
+        nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
+        optimizer.step()
 
 
 if __name__ == "__main__":
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
     agent = Agent()
     optimizer = torch.optim.Adam(agent.parameters(), lr=3e-3, eps=1e-5)
-    make_envs = partial(make_vec, "CartPole-v1", ENVS, backend="serial", autoreset_mode="same_step")
-    collector = FragmentCollector(make_envs, agent, fragment_steps=STEPS, work_ahead=False)
-    start, returns = time.perf_counter(), []
-    for update in range(1, UPDATES + 1):
-        fragments = collector.collect(2)  # one of each worker, by the newest agent
-        learn(agent, optimizer, joined(fragments))
-        collector.update(agent)
-        returns += [length for f in fragments for length in f.episode_lengths]
-        if update % 8 == 0:
-            print(f"update {update}: {np.mean(returns[-20:]):.0f} steps an episode")
-    collector.close()
-    rate = collector.counts.env_steps / (time.perf_counter() - start)
-    print(f"{rate:,.0f} env steps/s, learning included")
+    envs = partial(make_vec, "CartPole-v1", 8, backend="serial", autoreset_mode="same_step")
+    with FragmentCollector(envs, agent, fragment_steps=64, work_ahead=False) as collector:
+        for update in range(1, 81):
+            (fragment,) = collector.collect(1)  # [T, B], of one of the workers
+            learn(agent, optimizer, fragment)
+            collector.update(agent)
+            if update % 16 == 0:
+                print(f"update {update}: {fragment.terminated.sum()} falls in 512 steps")

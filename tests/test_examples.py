@@ -29,7 +29,6 @@ STEADY = 2
 
 
 MOST_LINES = 60
-LONG = {"20_cleanrl_style.py": "it is a whole PPO in one file"}
 
 # The others show what tests elsewhere prove; `make test-all` runs all of them.
 SLOW_SCRIPTS = ("08", "15", "17", "18", "19", "20", "21", "22")
@@ -60,7 +59,7 @@ def scripts() -> list[Path]:
 def test_an_example_is_read_at_a_glance() -> None:
     for path in EXAMPLES.glob("*.py"):
         lines = len(path.read_text().splitlines())
-        assert lines < MOST_LINES or path.name in LONG, f"{path.name}: {lines} lines"
+        assert lines < MOST_LINES, f"{path.name}: {lines} lines"
 
 
 def test_the_examples_say_how_to_run_them() -> None:

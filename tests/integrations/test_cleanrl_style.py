@@ -3,6 +3,7 @@
 import importlib.util
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -41,7 +42,7 @@ def from_fragments(example):
     settings = {"num_workers": 1, "backend": "serial", "work_ahead": False, "seed": SEED}
     with FragmentCollector(make, agent, fragment_steps=STEPS, **settings) as collector:
         for _ in range(UPDATES):
-            example.learn(agent, optimizer, example.joined(collector.collect(1)))
+            example.learn(agent, optimizer, *collector.collect(1))
             collector.update(agent)
     return parameters(agent)
 
@@ -63,11 +64,13 @@ def from_a_rollout(example):
             arrived = following.copy()
             for index in np.flatnonzero(terminated | truncated):
                 arrived[index] = infos["final_obs"][index]
-            reward = reward.astype(np.float32)
             log_prob = extras["log_prob"]
             storage.append((obs, arrived, action, log_prob, reward, terminated, truncated))
             obs = following
-        batch = [torch.as_tensor(np.stack(part)) for part in zip(*storage, strict=True)]
+        names = ("obs", "all_next_obs", "action", "log_prob", "reward", "terminated", "truncated")
+        columns = map(np.stack, zip(*storage, strict=True))
+        batch = SimpleNamespace(**dict(zip(names, columns, strict=True)))
+        batch.extras = {"log_prob": batch.log_prob}
         example.learn(agent, optimizer, batch)
     envs.close()
     return parameters(agent)
