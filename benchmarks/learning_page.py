@@ -117,8 +117,8 @@ def _env(env: str, trainings: Trainings) -> str:
     """The section of an env."""
     known = ENVS[env]
     head = (
-        f"## {env.rpartition(':')[2]}\n\nTarget: {known.note}. A training that has taken "
-        f"{known.limit_s:,.0f} s ends unsolved, as one that has made its env steps."
+        f"## {env.rpartition(':')[2]}\n\nTarget: {known.note}. "
+        f"A training ends after {known.limit_s:,.0f} s at the latest."
     )
     rows = []
     for system in TRAININGS.get(env, {}):

@@ -2,7 +2,7 @@
 
     python examples/20_cleanrl_style.py
 
-Only where the steps come from is other than there.
+The steps come from workers that hold copies of the agent, the advantages from `hotloop.ops`.
 """
 
 from functools import partial

@@ -26,7 +26,7 @@ BLOCK_NS, DRAINED = 15_000_000, 2
 MOST_NS, WORTH_A_LOOK = 30_000, 0.005
 # The longest iterations are left out: rare work, and other programs.
 USUAL = 0.9
-# There are others where they are this share of all calls at least.
+# Below this share of all calls, the others are too few to divide a difference by.
 OTHERS = 0.5
 # Calls come as often in both kinds of blocks, or their iterations are not the same.
 ALIKE = 0.05
@@ -75,8 +75,8 @@ def measure_call_cost(
         watchdog.stop()
     if watchdog.has_ended_an_arm:
         return None
-    if turns.are_marks:
-        return turns.cost_of_marks()
+    if turns.has_few_others:
+        return turns.cost_with_few_others()
     return turns.cost() if len(turns.timed) >= FEWEST_PAIRS and turns.are_alike() else None
 
 
@@ -107,10 +107,10 @@ class _Turns:
                     found = yield self._request(timed=timed)
                     (self.timed if timed else self.untimed).append(found)
                 self.pair_ns = now() - start
-                if self.are_marks:
+                if self.has_few_others:
                     break
-            if self.are_marks or len(self.timed) >= FEWEST_PAIRS:
-                yield self._request(timed=self.are_marks, watching=True)
+            if self.has_few_others or len(self.timed) >= FEWEST_PAIRS:
+                yield self._request(timed=self.has_few_others, watching=True)
         finally:
             self._watching.stop()
             self._control.marks_only = False
@@ -131,9 +131,9 @@ class _Turns:
         )
 
     @property
-    def are_marks(self) -> bool:
-        """Whether nearly all calls say where iterations begin: there is little to compare."""
-        others, every = self._calls(others=True), self._calls(others=False)
+    def has_few_others(self) -> bool:
+        """Whether most calls say where iterations begin, as the first pair shows."""
+        others, every = (self._often(self.timed[:1], each) for each in (self._others, self._leaves))
         return bool(self.timed) and others < OTHERS * every
 
     def are_alike(self) -> bool:
@@ -148,7 +148,7 @@ class _Turns:
         more_ns = np.array([_usual_ns(timed) - _usual_ns(other) for timed, other in pairs]) / calls
         return CallCost(median_interval(more_ns), self._calls(others=False), self._watching.end_ns)
 
-    def cost_of_marks(self) -> CallCost:
+    def cost_with_few_others(self) -> CallCost:
         """What calls cost that follow each other, and how long each is watched: the least."""
         watching = self._watching
         call_ns = probe_cost(self._control.clock).timed_ns + watching.call_ns
@@ -157,9 +157,15 @@ class _Turns:
 
     def _calls(self, *, others: bool) -> float:
         """Calls of an iteration. others: without those that say where iterations begin."""
-        control = self._control
-        leaves = {s.index for s in control.stages.values() if not s.is_whole}
-        return self._often(self.timed, leaves - self._marks if others else leaves)
+        return self._often(self.timed, self._others if others else self._leaves)
+
+    @property
+    def _leaves(self) -> set[int]:
+        return {s.index for s in self._control.stages.values() if not s.is_whole}
+
+    @property
+    def _others(self) -> set[int]:
+        return self._leaves - self._marks
 
     def _often(self, blocks: Sequence[Block], stages: set[int]) -> float:
         main = self._control.main_thread
@@ -193,16 +199,16 @@ class _Watching:
     @property
     def call_ns(self) -> float:
         """How long a call is watched with which no iteration ends."""
-        usual = self._usual_ns()
+        usual = self._usual_by_stage()
         return min(usual) if len(usual) > 1 else 0.0
 
     @property
     def end_ns(self) -> float:
         """How much longer a call takes to watch with which an iteration ends."""
-        usual = self._usual_ns()
+        usual = self._usual_by_stage()
         return max(usual) - min(usual) if len(usual) > 1 else max(usual, default=0.0)
 
-    def _usual_ns(self) -> list[float]:
+    def _usual_by_stage(self) -> list[float]:
         return [float(np.median(spent)) for spent in self._spent_ns.values()]
 
 

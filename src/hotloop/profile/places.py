@@ -45,4 +45,4 @@ def site_of(stack: Sequence[tuple[str, str, int]]) -> Site | None:
 
 
 def _is_users(file: str) -> bool:
-    return not file.startswith((_PACKAGE, _COMMAND, "<")) and is_users_file(file)
+    return file != _COMMAND and not file.startswith((_PACKAGE, "<")) and is_users_file(file)

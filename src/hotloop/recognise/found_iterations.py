@@ -156,11 +156,11 @@ class FoundIterations:
 
     def starts(self, called: StageView) -> bool:
         """Whether an iteration begins with this call: one of the phase, if one was entered."""
-        name, recognition = called.name, self._recognition
+        name = called.name
         assert self._matcher is not None
-        if recognition.inside.own and recognition.is_within_own(name):
+        if self._recognition.is_within_own(name):
             return False  # while that is replaced, it is not called
-        starts = self._matcher.starts(name, recognition.turn if name == OPTIMISER_STEP else 0)
+        starts = self._matcher.starts(name, self.turn_of(called))
         if self._phase is not None:
             # What the phase has no calls of is not a part of it, apart from logs and the like.
             if starts:

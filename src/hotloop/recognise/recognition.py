@@ -217,6 +217,7 @@ class Recognition:
         units: what a call counts, and how many, of the object and the output.
         """
         recognition, inside, index = self, self.inside, stage.index
+        kind_of = _identity if key is None else key
 
         def make(function: Callable[..., Any]) -> Callable[..., Any]:
             used = [False]
@@ -227,11 +228,7 @@ class Recognition:
                 used[0] = True
                 if stage.effect == "stateful":
                     recognition.note(stage.name, self)
-                kind = (
-                    functools.partial(id, self)
-                    if key is None
-                    else functools.partial(key, self, args, kwargs)
-                )
+                kind = functools.partial(kind_of, self, args, kwargs)
                 inside.now = True
                 try:
                     output = stage.call(function, (self, *args), kwargs, kind, replay)
@@ -285,7 +282,10 @@ class Recognition:
         def make(function: Callable[..., Any]) -> Callable[..., Any]:
             def staged(self: Any, *args: Any, **kwargs: Any) -> Any:
                 items = iter(function(self, *args, **kwargs))
-                kind = functools.partial(getattr, type(self), "__qualname__")
+
+                def kind() -> Hashable:
+                    return type(self).__qualname__
+
                 while True:
                     try:
                         if not recognition.modes[index] or inside.now:
@@ -330,6 +330,10 @@ class Recognition:
     def state(self) -> Sequence[object]:
         """Return all objects whose state the recognised calls change."""
         return [each for objects in self.objects.values() for each in objects]
+
+
+def _identity(owner: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Hashable:
+    return id(owner)
 
 
 _live: "weakref.WeakSet[Recognition]" = weakref.WeakSet()

@@ -64,7 +64,7 @@ def _returning_gradients(
                 return function(*args, **kwargs)
             inside.now = True
             try:
-                kind = functools.partial(kind_of_call, None, args, kwargs)
+                kind = functools.partial(kind_of_call, function, args, kwargs)
                 return backward.call(function, args, kwargs, kind, WITH_GRADIENT)
             finally:
                 inside.now = False
