@@ -8,8 +8,9 @@ benchmark that was broken off goes on.
 
     pip install -c constraints.txt stable-baselines3 tianshou
     python3 -m venv PEERS/sbx && PEERS/sbx/bin/pip install -c constraints.txt torch sbx-rl
-    python3 -m venv PEERS/rllib && PEERS/rllib/bin/pip install torch==2.13.0 'ray[rllib]' box2d
+    python3 -m venv PEERS/rllib && PEERS/rllib/bin/pip install torch==2.13.0 'ray[rllib]'
     python3 -m venv PEERS/sf && PEERS/sf/bin/pip install torch==2.13.0 sample-factory
+    PEERS/sbx/bin/pip install box2d pygame; PEERS/rllib/bin/pip install box2d pygame
     python benchmarks/learning.py --minutes 60 --peers PEERS
     python benchmarks/learning.py --minutes 5 --only 'CartPole-v1' --systems '*PPO' --again
     taskset -c 1 python benchmarks/learning.py --minutes 60 --only LunarLander-v3 --systems 'SB3*'

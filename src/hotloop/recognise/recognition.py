@@ -26,6 +26,10 @@ ENV_STEPS, SAMPLES = "env steps", "samples"
 MAIN = "__main__"
 
 
+def _itself(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
+
+
 class Recognition:
     """A context in which the places of the libraries that a script imports are stages.
 
@@ -245,16 +249,24 @@ class Recognition:
         return make
 
     def function(
-        self, stage: PlaceStage, *, replay: Replay = PLAIN, main_only: bool = False
+        self,
+        stage: PlaceStage,
+        *,
+        replay: Replay = PLAIN,
+        main_only: bool = False,
+        measured_as: Callable[[Callable[..., Any]], Callable[..., Any]] = _itself,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Return what makes a function the stage's, for `Patches`.
 
         main_only: whether calls of other threads than the script's own are left as they are.
+        measured_as: what makes of the function the one that is called where calls are measured.
         """
         recognition, inside, index = self, self.inside, stage.index
         control = self.control
 
         def make(function: Callable[..., Any]) -> Callable[..., Any]:
+            measured = measured_as(function)
+
             def kind() -> Hashable:
                 return function
 
@@ -265,7 +277,7 @@ class Recognition:
                     return function(*args, **kwargs)
                 inside.now = True
                 try:
-                    return stage.call(function, args, kwargs, kind, replay)
+                    return stage.call(measured, args, kwargs, kind, replay)
                 finally:
                     inside.now = False
 

@@ -14,7 +14,7 @@ PLACES: Mapping[str, str] = {
     "torch.optim.lr_scheduler": "torch_schedulers",
     "torch.amp.grad_scaler": "torch_scalers",
     "torch.autograd": "torch_backward",
-    "torch._tensor": "torch_backward",
+    "torch._tensor": "left_gradients",
     "torch._functorch.apis": "torch_functions",
     "torch._functorch.functional_call": "torch_functions",
     "torch.cuda": "torch_transfers",

@@ -1,4 +1,4 @@
-"""The backward pass: `Tensor.backward`, `torch.autograd.backward` and `torch.autograd.grad`."""
+"""The backward pass: `torch.autograd.backward`, which `Tensor.backward` calls, and `grad`."""
 
 import functools
 from collections.abc import Callable
@@ -18,20 +18,17 @@ from hotloop.recognise.recognition import Recognition
 
 
 def install(recognition: Recognition, library: ModuleType) -> None:
-    """Make backward passes a stage; library: `torch.autograd`, or the module of tensors."""
-    owner = library.Tensor if library.__name__ == "torch._tensor" else library
+    """Make backward passes a stage; library: `torch.autograd`."""
     both = recognition.stage(FORWARD_AND_BACKWARD, effect="stateful", part_of=UPDATE)
     backward = recognition.stage(BACKWARD, effect="stateful", within=both)
     gradients = left_gradients.of_recognition(recognition)
-    replay = Replay(frozen=gradients.keep, thawed=gradients.leave)
-    of_tensor = recognition.function(backward, replay=replay)
-    recognition.patches.function(
-        owner, "backward", lambda own: of_tensor(_with_exchange(recognition, own))
+    staged = recognition.function(
+        backward,
+        replay=Replay(frozen=gradients.keep, thawed=gradients.leave),
+        measured_as=functools.partial(_with_exchange, recognition),
     )
-    if owner is not library:
-        left_gradients.install(recognition, library)
-    else:
-        recognition.patches.function(owner, "grad", _returning_gradients(recognition, backward))
+    recognition.patches.function(library, "backward", staged)
+    recognition.patches.function(library, "grad", _returning_gradients(recognition, backward))
 
 
 def _with_exchange(recognition: Recognition, backward: Callable[..., Any]) -> Callable[..., Any]:

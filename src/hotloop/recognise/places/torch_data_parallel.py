@@ -78,6 +78,8 @@ class Exchange:
         """Note the wait in the backward pass that leads through an output of DDP's."""
         from torch.utils._pytree import tree_leaves
 
+        # A pass that was not measured has not said where it ended.
+        self._start_ns, self._asked = None, False
         for each in tree_leaves(output):
             if getattr(each, "grad_fn", None) is not None:
                 each.register_hook(self._ask)

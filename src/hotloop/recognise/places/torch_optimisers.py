@@ -12,7 +12,7 @@ from hotloop.recognise.recognition import Recognition
 def install(recognition: Recognition, optimizer: ModuleType) -> None:
     """Make the steps of optimisers a stage; optimizer: `torch.optim.optimizer`."""
     step = recognition.stage(OPTIMISER_STEP, effect="stateful", part_of=UPDATE)
-    inside = recognition.inside
+    inside, index = recognition.inside, step.index
     without_closure = recognition.method(step)
     # What a step with a closure returns is the loss that the closure has computed.
     loss_of_closure = Replay(
@@ -26,12 +26,12 @@ def install(recognition: Recognition, optimizer: ModuleType) -> None:
         plain, after_closure = without_closure(function), with_closure(function)
 
         def staged(self: Any, closure: Any = None, *args: Any, **kwargs: Any) -> Any:
-            if not inside.now:
-                recognition.note_step(self)
+            given = args if closure is None else (closure, *args)
+            if not recognition.modes[index] or inside.now:
+                return function(self, *given, **kwargs)
+            recognition.note_step(self)
             if closure is None:
                 return plain(self, *args, **kwargs)
-            if not recognition.modes[step.index] or inside.now:
-                return function(self, closure, *args, **kwargs)
             # A closure does the forward and the backward pass: they are stages of their own. It is
             # called first, so that the step is what follows; an optimiser that calls it again
             # (LBFGS) has that in its step.
