@@ -1,5 +1,6 @@
 """What stands in the place of a library's functions, and that the library's are put back."""
 
+import cProfile
 import pickle
 import sys
 import types
@@ -30,6 +31,20 @@ def louder(function):
         return function(*args, **kwargs).upper()
 
     return staged
+
+
+def test_a_profiler_tells_two_changed_functions_apart() -> None:
+    patches = Patches()
+    patches.function(Base, "step", louder)
+    patches.function(Child, "step", louder)
+    profile = cProfile.Profile()
+    profile.runcall(Base().step)
+    called = {
+        entry.code.co_qualname for entry in profile.getstats() if hasattr(entry.code, "co_qualname")
+    }
+    assert "Base.step" in called
+    assert "Child.step" not in called
+    patches.undo()
 
 
 def test_a_method_keeps_its_name_signature_and_docstring_and_is_put_back() -> None:
