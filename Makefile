@@ -57,10 +57,15 @@ check: $(READY)
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/lint-imports --no-cache > .venv/lint-imports.log || { cat .venv/lint-imports.log; exit 1; }
 
+# Those marked long are half of the time: `make test TESTS=most`, as .ci/run has it, runs them too.
+TESTS ?= short
+MARKED_short := not slow and not gpu and not long
+MARKED_most := not slow and not gpu
+
 # Four at once on two cores: a fifth of the tests' time is waiting, for processes and for Ray.
 # The tests start hundreds of processes, each of which would compile the sources anew.
 test: check $(BROWSER)
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 4 --dist loadfile
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 4 --dist loadfile -m '$(or $(MARKED_$(TESTS)),$(error TESTS=$(TESTS): expected short or most))'
 
 test-all: check $(BROWSER)
 	@PYTHONDONTWRITEBYTECODE= HOTLOOP_TEST_ALL=1 $(BIN)/pytest -n 2 --dist loadfile -m ''

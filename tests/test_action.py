@@ -157,6 +157,7 @@ PULL = {
 }
 
 
+@pytest.mark.long
 def test_a_slower_version_fails_and_says_so_everywhere(runner: Runner) -> None:
     runner.commit(LITTLE)
     base = runner.git("rev-parse", "HEAD")
@@ -177,6 +178,7 @@ def test_a_slower_version_fails_and_says_so_everywhere(runner: Runner) -> None:
     assert posted.startswith("api --silent --method POST repos/owner/name/issues/7/comments")
 
 
+@pytest.mark.long
 def test_a_version_that_is_not_slower_passes(runner: Runner) -> None:
     runner.commit(MUCH)
     runner.commit(LITTLE)
@@ -199,6 +201,7 @@ def test_too_little_time_is_neither(cannot_say: str, code: int, runner: Runner) 
     assert "**hotloop gate: cannot say: " in done.summary
 
 
+@pytest.mark.long
 def test_an_earlier_comment_is_replaced(runner: Runner) -> None:
     runner.commit(MUCH)
     runner.commit(LITTLE)
@@ -208,6 +211,7 @@ def test_an_earlier_comment_is_replaced(runner: Runner) -> None:
     assert patched.startswith("api --silent --method PATCH repos/owner/name/issues/comments/41 ")
 
 
+@pytest.mark.long
 def test_a_comment_that_cannot_be_written_changes_no_answer(runner: Runner) -> None:
     runner.commit(MUCH)
     runner.commit(LITTLE)
@@ -216,6 +220,7 @@ def test_a_comment_that_cannot_be_written_changes_no_answer(runner: Runner) -> N
     assert "::warning::hotloop gate: the comment could not be written" in done.log
 
 
+@pytest.mark.long
 def test_comments_can_be_switched_off_and_hotloop_installed(runner: Runner) -> None:
     runner.commit(MUCH)
     runner.commit(LITTLE)
@@ -225,6 +230,7 @@ def test_comments_can_be_switched_off_and_hotloop_installed(runner: Runner) -> N
     assert done.pip == [f"-m pip install --quiet --disable-pip-version-check {ROOT}"]
 
 
+@pytest.mark.long
 def test_a_checkout_of_one_commit_fetches_the_other(runner: Runner, tmp_path: Path) -> None:
     origin = runner.repository
     runner.commit(MUCH)
@@ -250,6 +256,7 @@ def test_wrong_usage_fails_with_the_message_of_the_command(runner: Runner) -> No
     assert done.gh == []
 
 
+@pytest.mark.long
 def test_inputs_are_never_run(runner: Runner) -> None:
     runner.commit(LITTLE)
     evil = '"; touch injected; echo "$(touch injected)`touch injected`\' ; touch injected #'

@@ -116,6 +116,7 @@ def test_a_benchmark_of_an_example_runs(target: str, tmp_path: Path) -> None:
     assert len(measured) == (0 if target.endswith("--unmarked") else STEADY)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("target", first_often("simplify"))
 def test_a_simplification_of_an_example_runs(target: str, tmp_path: Path) -> None:
     # A script has to show its stages within the budget, a function has them before it begins.

@@ -195,6 +195,7 @@ def runs_of(page: Path) -> list[tuple[str, ...]]:
     return [words for words in typed if reason_not_to_run(page, words) is None]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("page", [page for page in PAGES if runs_of(page)], ids=name_of)
 def test_its_commands_run(page: Path, tmp_path: Path, checkpoint: Path) -> None:
     lay_out(page, tmp_path)

@@ -60,6 +60,7 @@ def test_the_second_change_is_the_one_that_the_page_shows(
     assert shown[1][1] in changed.read_text()
 
 
+@pytest.mark.long
 def test_the_training_of_the_tutorial_trains(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -188,6 +188,7 @@ def test_the_newest_calls_are_kept_and_the_others_counted() -> None:
     assert tracer.left_out == 7
 
 
+@pytest.mark.long
 def test_a_benchmark_of_actors_draws_their_processes_and_their_fragments(tmp_path: Path) -> None:
     path = tmp_path / "it.perfetto"
     settings = BenchmarkSettings(seconds=2.0)

@@ -28,6 +28,7 @@ def swept(hotloop: Callable, shared_project: Path) -> Any:
     return hotloop("benchmark", "CartPole-v1", *backends, "--save", "sweep.run", cwd=shared_project)
 
 
+@pytest.mark.long
 def test_the_answer_comes_first_and_the_run_is_saved(swept: Any, shared_project: Path) -> None:
     assert swept.code == 0, swept.err
     first, best, *rest = swept.out.splitlines()
@@ -137,6 +138,7 @@ def test_bad_input_ends_in_one_message(
     assert done.out == ""
 
 
+@pytest.mark.long
 def test_an_interrupted_sweep_keeps_what_it_measured(
     start: Callable, hotloop: Callable, project: Path
 ) -> None:

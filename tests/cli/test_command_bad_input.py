@@ -252,6 +252,7 @@ def full_device() -> Iterator[int]:
     os.close(opened)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", ["closed_pipe", "full_device"])
 def test_a_report_that_nobody_can_read_does_not_lose_the_run(
     hotloop: Callable, project: Path, where: str, request: pytest.FixtureRequest
@@ -263,6 +264,7 @@ def test_a_report_that_nobody_can_read_does_not_lose_the_run(
     assert done.code != 0
 
 
+@pytest.mark.long
 def test_a_terminal_without_our_characters_does_not_lose_the_run(
     hotloop: Callable, project: Path
 ) -> None:

@@ -46,6 +46,7 @@ def compared(hotloop: Callable, project: Path, *words: object, budget: float = 2
 # --- the answers ----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_twice_the_work_is_slower(hotloop: Callable, project: Path) -> None:
     done = hotloop("compare", "sides.py:make", "sides.py:slow", "--budget", 200, cwd=project)
     assert done.code == 0, done.err
@@ -76,6 +77,7 @@ def test_equal_sides_are_the_same_within_a_wide_margin(hotloop: Callable, projec
     assert found["bound_by_processor"]
 
 
+@pytest.mark.long
 def test_too_short_a_time_cannot_say(hotloop: Callable, project: Path) -> None:
     found = compared(hotloop, project, "sides.py:make", "sides.py:make", budget=0.5)
     assert found["verdict"] == "cannot say"
@@ -89,6 +91,7 @@ def test_a_script_that_ends_is_started_again(hotloop: Callable, project: Path) -
     assert found["unit"] == "iterations"
 
 
+@pytest.mark.long
 def test_whole_commands_are_compared(hotloop: Callable, project: Path) -> None:
     quick, slow = (f'{PYTHON} -c "{BUSY.format(n)}"' for n in (10, 5_000_000))
     found = compared(hotloop, project, quick, slow)
@@ -121,6 +124,7 @@ def only_the_working_tree(repository: Path) -> bool:
     return len(git(repository, "worktree", "list").splitlines()) == 1
 
 
+@pytest.mark.long
 def test_a_commit_is_compared_with_the_working_tree(hotloop: Callable, repository: Path) -> None:
     (repository / "amount.py").write_text("AMOUNT = 9_000\n")
     found = compared(hotloop, repository, "version.py:make", "--before", "HEAD")
@@ -246,6 +250,7 @@ def test_one_side_alone_is_refused(hotloop: Callable, project: Path) -> None:
 # --- interrupts -----------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_an_interrupt_keeps_what_was_measured(
     start: Callable, project: Path, sides_left: Callable
 ) -> None:
@@ -273,6 +278,7 @@ def test_an_interrupt_keeps_what_was_measured(
     assert sides_left() == []
 
 
+@pytest.mark.long
 def test_nothing_is_left_of_a_killed_comparison(
     start: Callable, repository: Path, sides_left: Callable
 ) -> None:

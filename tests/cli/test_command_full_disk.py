@@ -30,6 +30,7 @@ def check_unsaved(done: Any, report: str) -> None:
     assert "Traceback" not in done.err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "report"),
     [

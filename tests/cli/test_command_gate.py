@@ -107,6 +107,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 WORK_PY = f"{sys.executable} -S work.py"
 
 
+@pytest.mark.long
 def test_a_slower_version_is_blocked(hotloop: Callable, tmp_path: Path) -> None:
     done = hotloop(
         "gate", python(MUCH), "--baseline", python(LITTLE), *ENOUGH, "--junit", "j.xml",
@@ -127,6 +128,7 @@ def test_a_slower_version_is_blocked(hotloop: Callable, tmp_path: Path) -> None:
     assert (again.code, again.out) == (0, done.out)
 
 
+@pytest.mark.long
 def test_a_version_that_is_not_slower_passes(hotloop: Callable, tmp_path: Path) -> None:
     done = hotloop(
         "gate", python(LITTLE), "--baseline", python(MUCH), *ENOUGH, "--json", cwd=tmp_path
@@ -155,6 +157,7 @@ def test_too_little_time_counts_as_neither(
     )
 
 
+@pytest.mark.long
 def test_a_commit_is_measured_as_it_was(hotloop: Callable, repository: Path) -> None:
     done = hotloop("gate", WORK_PY, "--baseline", "HEAD~1", *ENOUGH, cwd=repository)
     assert done.code == PASSED, done.err
@@ -167,6 +170,7 @@ def test_a_commit_is_measured_as_it_was(hotloop: Callable, repository: Path) -> 
     assert len(listed.stdout.splitlines()) == 1
 
 
+@pytest.mark.long
 def test_the_folder_of_another_checkout_is_a_baseline(
     hotloop: Callable, repository: Path, tmp_path: Path
 ) -> None:
@@ -179,6 +183,7 @@ def test_the_folder_of_another_checkout_is_a_baseline(
     assert f"in {tmp_path / 'other'}" in done.out
 
 
+@pytest.mark.long
 def test_what_names_a_commit_is_one_also_if_there_is_such_a_folder_or_command(
     hotloop: Callable, repository: Path
 ) -> None:
@@ -238,6 +243,7 @@ def test_a_side_that_crashes_is_a_failure(hotloop: Callable, tmp_path: Path) -> 
     assert "no such device" in done.err
 
 
+@pytest.mark.long
 def test_an_interrupt_keeps_what_was_measured(start: Callable, tmp_path: Path) -> None:
     noted = "import pathlib; pathlib.Path(f'runs').open('a').write('.')"
     (tmp_path / "work.py").write_text(f"{noted}\n{WORK.format(turns=1000)}")
@@ -341,6 +347,7 @@ def test_a_test_that_can_be_measured_is(name: str, problems: dict[str, str | Non
     assert problems[name] is None
 
 
+@pytest.mark.long
 def test_why_a_test_cannot_be_measured_is_one_message(
     hotloop: Callable, tests_of_a_user: Path
 ) -> None:

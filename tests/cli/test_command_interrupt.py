@@ -62,6 +62,7 @@ def crowded(
     return Crowded(start, make_project(tmp_path_factory.mktemp("project")), request.param)
 
 
+@pytest.mark.long
 def test_an_interrupt_is_said_in_one_message(crowded: Crowded) -> None:
     assert crowded.done.code == INTERRUPTED
     assert crowded.done.messages == ["hotloop: interrupted"]
@@ -102,6 +103,7 @@ def test_workers_are_ended_silently_when_all_went_well(hotloop: Callable, projec
     assert "Traceback" not in done.err
 
 
+@pytest.mark.long
 def test_a_worker_that_does_not_listen_is_ended_too(start: Callable, project: Path) -> None:
     command = start("benchmark", "worker_loops.py:with_deaf_worker", *ENDLESSLY, cwd=project)
     command.wait_for("measuring")
@@ -121,6 +123,7 @@ def test_a_thread_that_python_waits_for_does_not_hold_up_an_interrupt(
     assert command.alive() == []
 
 
+@pytest.mark.long
 def test_a_thread_that_python_waits_for_does_not_hold_up_the_end(
     start: Callable, project: Path
 ) -> None:
@@ -129,6 +132,7 @@ def test_a_thread_that_python_waits_for_does_not_hold_up_the_end(
     assert command.end().code == 0
 
 
+@pytest.mark.long
 def test_shared_memory_of_the_loop_goes_with_it(start: Callable, project: Path) -> None:
     command = start("benchmark", "worker_loops.py:with_shared_memory", *ENDLESSLY, cwd=project)
     command.wait_for("measuring")
@@ -142,6 +146,7 @@ def test_shared_memory_of_the_loop_goes_with_it(start: Callable, project: Path) 
     assert command.alive() == []
 
 
+@pytest.mark.long
 def test_nothing_is_left_in_shared_memory_when_the_command_is_killed(
     start: Callable, project: Path
 ) -> None:
@@ -175,6 +180,7 @@ def test_a_first_iteration_that_does_not_end_is_interrupted(start: Callable, pro
     assert "Traceback" not in done.err
 
 
+@pytest.mark.long
 def test_a_script_is_interrupted(start: Callable, project: Path) -> None:
     command = start("benchmark", "worker_script.py", *ENDLESSLY, cwd=project)
     command.wait_for("measuring")

@@ -175,6 +175,7 @@ def test_a_model_of_ours_with_agents_of_its_own(capsys: pytest.CaptureFixture[st
     assert "polarisation" in Path("b.html").read_text()
 
 
+@pytest.mark.long
 def test_it_is_benchmarked_and_simplified(hotloop: Callable, folder: Path) -> None:
     done = hotloop("benchmark", "sheep.py:MODEL", "--seconds", "0.5", "--json", cwd=folder)
     assert done.code == 0, done.err

@@ -33,6 +33,7 @@ def test_a_script_that_uses_nothing_that_is_known_is_stopped_soon(
     assert "docs/stages.md" in message
 
 
+@pytest.mark.long
 def test_time_spent_in_imports_is_not_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

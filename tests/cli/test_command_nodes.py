@@ -37,6 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_its_run_is_drawn_again_and_stands_in_a_page(folder: Path, hotloop: Callable) -> None:
     done = hotloop("report", "nodes.run", cwd=folder)
     assert done.code == 0, done.err

@@ -30,6 +30,7 @@ def optimized(
     raise AssertionError(f"expected {reasons} in {problems!r}, and a best choice: {found}")
 
 
+@pytest.mark.long
 def test_the_best_settings_are_kept_in_a_file_that_other_verbs_read(
     hotloop: Callable, project: Path
 ) -> None:
@@ -47,6 +48,7 @@ def test_the_best_settings_are_kept_in_a_file_that_other_verbs_read(
         assert (project / "tried").exists() == is_set
 
 
+@pytest.mark.long
 def test_a_second_search_starts_from_what_the_first_one_has_written(
     hotloop: Callable, project: Path
 ) -> None:
@@ -62,6 +64,7 @@ def test_a_second_search_starts_from_what_the_first_one_has_written(
     assert found["best"] == {}, "it was the best already"
 
 
+@pytest.mark.long
 def test_a_lever_that_the_loop_is_made_with_has_a_process_for_each_option(
     hotloop: Callable, project: Path
 ) -> None:
@@ -71,6 +74,7 @@ def test_a_lever_that_the_loop_is_made_with_has_a_process_for_each_option(
     assert yaml.safe_load((project / "best.yaml").read_text())["settings"] == {"size": "4"}
 
 
+@pytest.mark.long
 def test_the_journal_notes_the_change_and_the_report_draws_it_again(
     hotloop: Callable, project: Path
 ) -> None:
@@ -124,6 +128,7 @@ def test_a_settings_file_with_a_mistake_is_refused(
     assert message in done.err
 
 
+@pytest.mark.long
 def test_an_interrupt_keeps_the_best_so_far(start: Callable, project: Path) -> None:
     command = start("optimize", "levered.py:make", "--budget", 300, "--no-advice", cwd=project)
     wait_until((project / "tried").exists, "a choice was tried")

@@ -40,6 +40,7 @@ def test_json_answers_every_line_in_order(folder: Path, capsys: pytest.CaptureFi
     assert found["worst_error"] <= 0.20
 
 
+@pytest.mark.long
 def test_the_report_is_drawn_again_and_stands_in_a_page(folder: Path, hotloop: Callable) -> None:
     options = ("--points", "fit.csv", "--predict", "ask.csv", "--price-per-hour", "2")
     done = hotloop("plan", *options, "--target-sps", "30000", "--save", "a.run", cwd=folder)

@@ -4,10 +4,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 LOOP = "sides.py:make"
 SHORT = ("--seconds", "1")
 
 
+@pytest.mark.long
 def test_a_script_as_it_stands_is_profiled_and_drawn_again(
     hotloop: Callable, project: Path
 ) -> None:
@@ -28,6 +31,7 @@ def test_a_script_as_it_stands_is_profiled_and_drawn_again(
     assert shown.out.count("Time by stage") == 1
 
 
+@pytest.mark.long
 def test_one_stage_alone(hotloop: Callable, project: Path) -> None:
     done = hotloop(
         "profile", "as_told.py", "--time", *SHORT, "--stage", "env step", "--json", cwd=project
@@ -41,6 +45,7 @@ def test_one_stage_alone(hotloop: Callable, project: Path) -> None:
     assert rows == []
 
 
+@pytest.mark.long
 def test_a_function_of_the_script_is_made_a_stage(hotloop: Callable, project: Path) -> None:
     (project / "own.py").write_text(
         "import gymnasium\n"
@@ -69,6 +74,7 @@ def test_a_function_of_the_script_is_made_a_stage(hotloop: Callable, project: Pa
     assert "own.py:3" in done.out
 
 
+@pytest.mark.long
 def test_bad_input_is_one_clear_message(hotloop: Callable, project: Path) -> None:
     nothing = hotloop("profile", "as_told.py", cwd=project)
     assert nothing.code == 2

@@ -122,6 +122,7 @@ def tried(hotloop: Callable, tmp_path_factory: pytest.TempPathFactory) -> Tried:
 # --- a try --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_faster_change_is_kept_and_its_prediction_is_said(tried: Tried) -> None:
     assert tried.first.code == 0, tried.first.err
     assert tried.first.out.startswith("faster")
@@ -226,6 +227,7 @@ def test_what_is_not_known_to_be_faster_is_reverted(hotloop: Callable, tmp_path:
     assert (entry.verdict, entry.decision, entry.achieved) == ("cannot say", "reverted", None)
 
 
+@pytest.mark.long
 def test_an_interrupted_try_keeps_what_was_measured_and_is_not_noted_as_a_try(
     start: Callable, hotloop: Callable, tmp_path: Path
 ) -> None:
@@ -464,6 +466,7 @@ def test_a_benchmark_is_noted_with_its_cost(hotloop: Callable, project: Path) ->
     assert (project / run.file).exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "names"),
     [
@@ -490,6 +493,7 @@ def test_runs_of_every_kind_are_noted(
     assert run.seconds > 0
 
 
+@pytest.mark.long
 def test_an_experiment_is_noted_with_its_gains_unless_it_is_refused(
     hotloop: Callable, project: Path
 ) -> None:
@@ -549,6 +553,7 @@ def test_a_journal_that_is_none_costs_no_run(hotloop: Callable, project: Path) -
     assert (project / ".hotloop" / "journal.db").read_text() == "my own notes\n"
 
 
+@pytest.mark.long
 def test_a_full_disk_below_the_journal_costs_no_run(hotloop: Callable, project: Path) -> None:
     full = on_disk(size_kb=8, between="head -c 8192 /dev/zero > disk/full; ln -s disk .hotloop")
     words = ("benchmark", "loops.py:two_stages", *BRIEFLY, "--save", "kept.run")

@@ -66,6 +66,7 @@ def test_workers_find_their_function_in_a_script(told: Callable) -> None:
     assert "env steps/s" in done.out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("word", ["exit_at_once:2000", "exit_at_once_in_a_thread:2000"])
 def test_a_script_that_ends_its_process_at_once_is_reported_all_the_same(
     told: Callable, word: str
@@ -94,6 +95,7 @@ def test_an_early_exit_with_an_error_is_said_in_one_sentence(
     assert "run it alone" in message
 
 
+@pytest.mark.long
 def test_what_is_no_usual_error_is_shown_as_one(told: Callable) -> None:
     done = told("raise_unusual:2000", seconds=ENDLESSLY)
     assert done.code == 1
@@ -135,6 +137,7 @@ def temporary(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_handler_of_the_script_s_does_not_keep_the_measurement_going(
     start: Callable, project: Path, temporary: Path, number: int
@@ -149,6 +152,7 @@ def test_a_handler_of_the_script_s_does_not_keep_the_measurement_going(
     assert done.messages == ["hotloop: interrupted"]
 
 
+@pytest.mark.long
 def test_nothing_of_a_killed_measurement_stays(
     start: Callable, project: Path, temporary: Path
 ) -> None:

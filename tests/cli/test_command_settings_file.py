@@ -55,6 +55,7 @@ def test_looking_inside_a_stage_sets_them_too(hotloop: Callable, project: Path) 
     assert set_in(project) == ["set-alone"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("sides", "found"),
     [
@@ -72,6 +73,7 @@ def test_a_comparison_sets_them_on_the_sides_that_name_the_file(
     assert set_in(project) == found
 
 
+@pytest.mark.long
 def test_a_gate_and_a_try_take_the_file_for_one_side(hotloop: Callable, project: Path) -> None:
     words = (f"SIDE=gate {WITH}", "--baseline", NOTED, "--budget", 1, "--cannot-say", "pass")
     done = hotloop("gate", *words, cwd=project)
@@ -89,6 +91,7 @@ def test_a_side_says_what_is_wrong_with_its_file(hotloop: Callable, project: Pat
     assert "there is no lever 'quik' here; did you mean 'quick'?" in done.err
 
 
+@pytest.mark.long
 def test_a_training_has_the_settings_and_sets_the_levers(hotloop: Callable, project: Path) -> None:
     target = "ppo:CartPole-v1"
     write(project / "best.yaml", target, "num_envs: 4, fragment_steps: 8, total_steps: 64")
@@ -111,6 +114,7 @@ def simulated(hotloop: Callable, project: Path, *words: object) -> dict[str, Any
     return run.settings | {"program": run.facts["stats"]["program"]}
 
 
+@pytest.mark.long
 def test_a_simulation_has_the_settings_of_model_and_executor(
     hotloop: Callable, project: Path
 ) -> None:

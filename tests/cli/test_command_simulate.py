@@ -53,6 +53,7 @@ def json_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, An
     return found
 
 
+@pytest.mark.long
 def test_the_answer_comes_first_then_charts_then_the_days(simulated: tuple[Any, Path]) -> None:
     done, _ = simulated
     assert done.code == 0, done.err
@@ -359,6 +360,7 @@ def test_an_end_before_the_first_day_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_ctrl_c_on_a_terminal_reports_the_days_so_far(on_terminal: Callable, project: Path) -> None:
     endless = ("--population", 5_000, "--steps", 32_000, "--no-active-set")
     terminal = on_terminal("simulate", "covid", *endless, "--out", "r.csv")

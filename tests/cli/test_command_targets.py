@@ -92,6 +92,7 @@ def test_json_stays_alone_when_a_script_prints(hotloop: Callable, project: Path)
     assert json.loads(done.out)["target"] == "plain.py"
 
 
+@pytest.mark.long
 def test_a_script_without_iterations_is_stopped_soon(hotloop: Callable, project: Path) -> None:
     done = hotloop("benchmark", "endless.py", "--seconds=0.5", cwd=project)
     assert done.code == 0, done.err
@@ -110,6 +111,7 @@ def test_a_script_with_iterations_is_measured_between_them(
     assert set(run.arrays["units"]) == {10.0}
 
 
+@pytest.mark.long
 def test_a_script_with_stages_alone_shows_its_iterations_by_them(
     hotloop: Callable, project: Path
 ) -> None:
@@ -133,6 +135,7 @@ def test_a_loop_with_two_stages_gets_a_verdict_as_json(hotloop: Callable, projec
     assert load(project / "v.run").complete
 
 
+@pytest.mark.long
 def test_a_script_with_stages_can_be_simplified(hotloop: Callable, project: Path) -> None:
     done = hotloop("simplify", "staged.py", "--budget", "2", "--save", "v.run", cwd=project)
     assert "delayed only" in done.out  # the effectful source

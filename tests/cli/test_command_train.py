@@ -36,6 +36,7 @@ def test_a_solved_env_exits_with_0(hotloop: Callable, project: Path) -> None:
     assert load(run).facts["ended"] == "solved"
 
 
+@pytest.mark.long
 def test_an_env_that_was_not_solved_exits_with_1(hotloop: Callable, project: Path) -> None:
     done = hotloop(
         "train", CARTPOLE, *SHORT, "--total-steps", 256, "--price-per-hour", 3600, cwd=project
@@ -48,6 +49,7 @@ def test_an_env_that_was_not_solved_exits_with_1(hotloop: Callable, project: Pat
     assert "checkpoint: hotloop train --resume .hotloop/" in done.err
 
 
+@pytest.mark.long
 def test_an_interrupt_saves_a_checkpoint_the_curve_and_ends_the_workers(
     start: Callable, hotloop: Callable, project: Path
 ) -> None:
@@ -83,6 +85,7 @@ def test_a_terminated_training_saves_a_checkpoint_too(start: Callable, project: 
     assert steps_in(project / "a.checkpoint") > 0
 
 
+@pytest.mark.long
 def test_a_killed_training_goes_on_from_its_last_checkpoint(
     start: Callable, hotloop: Callable, project: Path
 ) -> None:
@@ -123,6 +126,7 @@ def test_a_loss_that_is_no_number_is_said_with_its_batch(hotloop: Callable, proj
     assert "Traceback" not in done.err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("buffered", [(), ("--double-buffer",)])
 def test_trains_in_processes(hotloop: Callable, project: Path, buffered: tuple[str, ...]) -> None:
     options = (*buffered, *PROCESS, *SHORT, "--total-steps", 64, "--save", "a.run")
@@ -227,6 +231,7 @@ def test_a_resume_may_change_where_and_how_long(hotloop: Callable, trained: Path
     assert steps_in(trained / "a.checkpoint") == 64
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("verb", [("train", "--resume"), ("evaluate",)], ids=["train", "evaluate"])
 def test_files_that_are_no_checkpoint(
     hotloop: Callable, trained: Path, verb: tuple[str, ...]
@@ -247,6 +252,7 @@ def test_files_that_are_no_checkpoint(
     (trained / "cut.checkpoint").unlink()
 
 
+@pytest.mark.long
 def test_a_policy_is_evaluated(hotloop: Callable, trained: Path) -> None:
     done = hotloop("evaluate", "a.checkpoint", cwd=trained)
     assert done.code == 0, done.err
@@ -290,6 +296,7 @@ def test_a_full_disk_ends_the_training_and_leaves_the_checkpoint_before(
     assert (project / "left").read_text().split() == ["a.checkpoint", "zeros"]
 
 
+@pytest.mark.long
 def test_the_figures_are_shown_while_a_training_lasts_on_a_terminal(
     on_terminal: Callable[..., Any], project: Path
 ) -> None:

@@ -74,6 +74,7 @@ def test_frames_travel_once():
     assert b._counts[1] == 128 * 2 + 2 * 4
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=str)
 def test_rebuilt_equal_on_atari(mode):
     pytest.importorskip("ale_py")

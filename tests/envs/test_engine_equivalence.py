@@ -73,6 +73,7 @@ class _IntsAsGymnasium:
 # --- processes against serial ---------------------------------------------------------------------
 
 
+@pytest.mark.long
 @settings(max_examples=examples(30), **COMMON)
 @given(
     plan=plans,

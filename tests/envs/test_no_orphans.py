@@ -201,6 +201,7 @@ def test_a_pool_that_could_not_be_made_leaves_nothing():
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.long
 def test_opening_and_closing_leaves_nothing():
     process, shm = psutil.Process(), shared_memory()
     ProcessVectorEnv(synthetic_fns(4), num_workers=2).close()

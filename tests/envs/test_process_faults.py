@@ -139,6 +139,7 @@ def test_an_exception_that_cannot_be_pickled_keeps_its_name(pool):
     assert "in env 1" in "\n".join(raised.value.__notes__)
 
 
+@pytest.mark.long
 def test_errors_of_several_workers_do_not_disturb_what_follows(pool):
     plain = SerialVectorEnv([Raises] * 4)
     for _ in range(10):

@@ -37,7 +37,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noq
 
 from hotloop.envs.ray import RayVectorEnv  # noqa: E402
 
-pytestmark = RAY_WARNINGS
+pytestmark = [*RAY_WARNINGS, pytest.mark.long]
 # The workers know this module by value: they do not have it.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

@@ -316,6 +316,7 @@ def children() -> list[int]:
     return found
 
 
+@pytest.mark.long
 def test_a_real_sweep_leaves_no_process() -> None:
     settings = SweepSettings(
         num_envs=2, backends=("serial", "native", "process", "auto"), seconds=0.06

@@ -21,6 +21,7 @@ def accounting(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
         sys.modules.pop(name, None)
 
 
+@pytest.mark.long
 def test_every_step_is_accounted_for_whatever_is_killed(
     accounting: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -134,6 +134,7 @@ def test_a_perceptron_acts_without_torch(tmp_path):
     assert done.returncode == 0, done.stderr.decode()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("network", ["mlp", linear_network])
 def test_it_acts_in_a_worker_by_the_weights_that_are_sent(network):
     policy = moved_policy(CARTPOLE, spaces.Discrete(2), network=network)

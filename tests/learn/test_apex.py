@@ -141,6 +141,7 @@ def test_an_update_is_the_plain_one(make, settings):
     assert learner.figures()["td_loss"] == pytest.approx(loss, rel=1e-3)
 
 
+@pytest.mark.long
 def test_every_ingredient_changes_what_is_learned(make):
     changes = [
         {},
@@ -216,6 +217,7 @@ def test_so_many_transitions_are_drawn_for_each_step(make, ratio):
     assert abs(sum(drawn) - ratio * steps) <= 32
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_it_learns(make, seed):
     learner = make(
@@ -240,6 +242,7 @@ def test_other_observations_are_taken(make, env):
 # --- as a loop, and saved --------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_the_loop_can_be_measured(make):
     loop = make(**LEARNS | {"replay_ratio": 8.0}).loop()
     assert not unsupported_parts(loop.state)
@@ -356,6 +359,7 @@ def test_what_has_not_changed_is_not_sent(make):
     assert versions == [0, 1, 2, 3], "30 of the 50 transitions to begin with"
 
 
+@pytest.mark.long
 def test_its_actors_act_in_processes(make):
     learner = make(**LEARNS | {"backend": "process", "num_envs": 4, "num_workers": 2})
     for _ in range(20):
@@ -374,6 +378,7 @@ SHARDS = LEARNS | {
 }
 
 
+@pytest.mark.long
 def test_it_learns_from_shards(make):
     learner = make(**SHARDS | {"learning_rate": 3e-3, "gamma": 0.5, "target_every": 10})
     for _ in range(80):
@@ -387,6 +392,7 @@ def test_it_learns_from_shards(make):
     evaluation.close()
 
 
+@pytest.mark.long
 def test_it_goes_on_without_a_shard(make, caplog):
     learner = make(**SHARDS)
     while len(learner.replay) < 500:

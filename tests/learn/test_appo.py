@@ -58,6 +58,7 @@ def test_the_ratio_of_an_advantage_is_taken_out(learner):
     assert np.isfinite(advantage).all()
 
 
+@pytest.mark.long
 def test_learns_cartpole():
     """Rounding differs between processors, and with it the course of each seed: the middle one of
     three must learn. Of seeds 1 to 12 none was below 119 after 20,000 steps, the median was 226; a

@@ -208,6 +208,7 @@ def greedy_share(learner):
     return (learner.policy.greedy(np.eye(3, dtype=np.float32)) == np.arange(3)).mean()
 
 
+@pytest.mark.long
 @EVERYWHERE
 def test_learns_what_the_best_policy_is(algorithm, make, backend):
     learner = make(
@@ -227,6 +228,7 @@ def test_learns_what_the_best_policy_is(algorithm, make, backend):
 # --- lag -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @OF_PROCESSES
 def test_the_lag_of_a_fragment_is_that_of_the_policy_that_acted(algorithm, make):
     """The stored log-probabilities are those of the parameters that many updates ago."""
@@ -261,6 +263,7 @@ def test_the_lag_of_a_fragment_is_that_of_the_policy_that_acted(algorithm, make)
     assert furthest > 0.01  # those of the newest policy are others
 
 
+@pytest.mark.long
 @OF_PROCESSES
 def test_what_waits_is_a_lag_of_known_size(algorithm, make):
     learner = make(algorithm, **PROCESS, num_workers=1)
@@ -272,6 +275,7 @@ def test_what_waits_is_a_lag_of_known_size(algorithm, make):
     assert learner.actors.lags == [1]
 
 
+@pytest.mark.long
 @OF_PROCESSES
 @pytest.mark.parametrize("max_lag", [0, 1])
 def test_nothing_older_than_max_lag_is_learned_from(algorithm, make, max_lag):
@@ -292,6 +296,7 @@ def test_nothing_older_than_max_lag_is_learned_from(algorithm, make, max_lag):
     assert learner.progress.updates == 12
 
 
+@pytest.mark.long
 @OF_PROCESSES
 def test_slow_actors_hold_no_fast_ones(algorithm, make, tmp_path, monkeypatch):
     monkeypatch.setenv(GATE, str(tmp_path / "gate"))
@@ -312,6 +317,7 @@ def test_slow_actors_hold_no_fast_ones(algorithm, make, tmp_path, monkeypatch):
 # --- faults --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @OF_PROCESSES
 def test_a_killed_actor_costs_its_own_fragments_only(algorithm, make):
     learner = make(algorithm, **PROCESS, num_workers=2, restarts=2)
@@ -328,6 +334,7 @@ def test_a_killed_actor_costs_its_own_fragments_only(algorithm, make):
     assert learner.progress.episodes == sum(f.episodes for [f] in taken)
 
 
+@pytest.mark.long
 @OF_PROCESSES
 def test_no_restart_left(algorithm, make):
     learner = make(algorithm, **PROCESS, num_workers=2, restarts=0)
@@ -337,6 +344,7 @@ def test_no_restart_left(algorithm, make):
         after(learner, 10_000)
 
 
+@pytest.mark.long
 @EVERYWHERE
 def test_what_an_actor_raises_is_raised_here_and_training_can_go_on(algorithm, make, backend):
     workers = {"num_workers": 2} if backend == "process" else {}
@@ -359,6 +367,7 @@ def contents(batches):
     return [f.obs.tobytes() for batch in batches for f in batch]
 
 
+@pytest.mark.long
 @EVERYWHERE
 def test_no_fragment_is_learned_from_twice(algorithm, make, backend):
     """Forty contexts, each one of three: no two fragments are alike by chance."""
@@ -482,6 +491,7 @@ def is_running(pid):
 # --- rests ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @OF_PROCESSES
 def test_no_env_steps_in_a_rest_and_nothing_is_lost(algorithm, make, tmp_path, monkeypatch):
     monkeypatch.setenv(STEPS, str(tmp_path / "steps"))
@@ -498,6 +508,7 @@ def test_no_env_steps_in_a_rest_and_nothing_is_lost(algorithm, make, tmp_path, m
             assert (tmp_path / "steps").stat().st_size == stepped
 
 
+@pytest.mark.long
 @OF_PROCESSES
 def test_an_actor_that_dies_in_a_rest_is_replaced_after_it(algorithm, make):
     learner = make(algorithm, **PROCESS, num_workers=2)
@@ -521,6 +532,7 @@ def test_an_actor_that_dies_in_a_rest_is_replaced_after_it(algorithm, make):
     assert collector.restarts_left == 2
 
 
+@pytest.mark.long
 @OF_PROCESSES
 def test_a_rest_does_not_wait_for_an_actor_that_died_before_it(
     algorithm, make, tmp_path, monkeypatch
@@ -623,6 +635,7 @@ def test_no_restart_is_a_setting_that_fits(algorithm, make):
 STAGES = {"act", "env step", "store", "fragment wait", "update", "broadcast"}
 
 
+@pytest.mark.long
 @EVERYWHERE
 def test_all_stages_of_the_loop_are_timed(algorithm, make, backend):
     learner = make(algorithm, **PROCESS | {"backend": backend})

@@ -155,6 +155,7 @@ def uses(file, learner):
     return not problem
 
 
+@pytest.mark.long
 def test_any_value_of_the_header_may_be_replaced(path, learner):
     """By each bad value: never anything but a sentence, or a learner that is as it should be."""
     header = json.loads(entries_of(path)[HEADER])
@@ -168,6 +169,7 @@ def test_any_value_of_the_header_may_be_replaced(path, learner):
     assert refused > 400
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_parts_of_the_header_may_be_missing_added_or_swapped(path, learner, data):
@@ -382,6 +384,7 @@ def test_a_number_that_is_not_finite_is_not_saved(path, tmp_path):
     assert same(load_checkpoint(file), found)
 
 
+@pytest.mark.long
 def test_a_kill_during_the_writing_leaves_the_old_checkpoint_whole(path, tmp_path):
     file = tmp_path / "a.checkpoint"
     file.write_bytes(path.read_bytes())

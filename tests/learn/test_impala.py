@@ -78,6 +78,7 @@ def with_ratios_of_one(settings, steps, value, rho, value_of, **limits):
     return corrected(settings, steps, value, np.ones_like(rho), value_of, **limits)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("clip_rho", [0.5, 1.0, 10.0])
 def test_the_critic_learns_the_values_of_the_limited_policy(clip_rho):
     values, target, behaviour = learned_values(clip_rho)
@@ -86,6 +87,7 @@ def test_the_critic_learns_the_values_of_the_limited_policy(clip_rho):
     assert np.abs(exact_values(behaviour) - expected).min() > 3 * TOLERANCE
 
 
+@pytest.mark.long
 def test_with_ratios_of_one_it_learns_those_of_the_behaviour_policy():
     values, target, behaviour = learned_values(1.0, ratio_one=True)
     np.testing.assert_allclose(values, exact_values(behaviour), rtol=0, atol=TOLERANCE)
@@ -103,6 +105,7 @@ def greedy_mean(settings, env_steps):
     return mean
 
 
+@pytest.mark.long
 def test_learns_cartpole():
     """Rounding differs between processors, and with it the course of each seed: the middle one of
     three must learn. Of seeds 1 to 12 the lowest reached 135 after 30,000 steps, the median 187 and

@@ -102,6 +102,7 @@ def test_double_buffering_steps_halves_without_copies_too() -> None:
     np.testing.assert_array_equal(learned(replace(settings, copy=False)), learned(settings))
 
 
+@pytest.mark.long
 def test_actors_are_as_many_as_workers_and_change_what_is_learned() -> None:
     settings = IMPALASettings(num_envs=4, fragment_steps=4, num_workers=1)
     lever = named(settings, synchronous=False)["num_workers"]

@@ -58,6 +58,7 @@ def test_a_fresh_optimiser_and_zeros_for_it_are_the_same():
     np.testing.assert_equal(fresh.state_dict(), loaded.state_dict())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_of_a_closed_learner_nothing_stays_in_memory(algorithm):
     """The process knows its stages for ever, and not what they were put around."""

@@ -20,7 +20,7 @@ from support.ray_warnings import RAY_WARNINGS
 from support.wait import wait_until
 
 ray = pytest.importorskip("ray")
-pytestmark = RAY_WARNINGS
+pytestmark = [*RAY_WARNINGS, pytest.mark.long]
 
 TESTS = str(Path(__file__).parents[1])
 PYTHONPATH = os.pathsep.join(filter(None, (TESTS, os.environ.get("PYTHONPATH"))))

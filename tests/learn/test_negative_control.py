@@ -30,6 +30,7 @@ def learned(algorithm: str, env: str, seed: int) -> float:
         learner.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_rewards_at_random_teach_nothing(algorithm: str) -> None:
     """A policy that knows nothing of the contexts gets all three right once in 27 trainings."""

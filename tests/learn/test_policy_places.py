@@ -63,6 +63,7 @@ def make():
 # --- every learner in every place ----------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("algorithm", "place"),
     # That appo and apex act beside their envs stands in tests of their own.
@@ -96,6 +97,7 @@ def test_at_the_head_no_fragment_is_late(make, algorithm):
     assert learner.in_flight == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", ELSEWHERE)
 def test_ppo_elsewhere_is_on_policy(make, place):
     """Every step was acted by the parameters that learn from it."""
@@ -114,6 +116,7 @@ def test_ppo_elsewhere_is_on_policy(make, place):
         learner.collector.update(learner.policy.weights())
 
 
+@pytest.mark.long
 def test_a_server_that_is_replaced_acts_by_the_newest_parameters(make):
     learner = make("ppo", policy_at="server")
     for update in range(5):
@@ -126,6 +129,7 @@ def test_a_server_that_is_replaced_acts_by_the_newest_parameters(make):
         learner.collector.update(learner.policy.weights())
 
 
+@pytest.mark.long
 def test_ppo_beside_the_envs_is_repeatable_to_the_bit(make):
     parameters = []
     for _ in range(2):
@@ -262,6 +266,7 @@ def test_envs_that_are_given_are_stepped_at_the_head():
         envs.close()
 
 
+@pytest.mark.long
 def test_a_policy_of_the_future_is_refused(make):
     learner = make("impala")
     learner.iterate()

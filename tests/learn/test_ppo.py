@@ -76,6 +76,7 @@ def parameters_after(iterations, settings):
     return learner.policy.flat.detach().numpy().copy()
 
 
+@pytest.mark.long
 def test_learns_cartpole():
     """Rounding differs between processors, and with it the course of each seed: two of three
     must learn. Of 24 seeds all did, none after more than 46,000 steps.

@@ -92,6 +92,7 @@ def test_double_buffering_repeats_itself(children):
     assert np.isfinite(first).all()
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:builtin type:DeprecationWarning")  # of Box2D's bindings
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "LunarLander-v3"])
 def test_each_stage_changes_what_the_loop_declares(env_id, children):

@@ -97,6 +97,7 @@ def test_gradients_by_controls(monkeypatch) -> None:
     assert here == there != 0
 
 
+@pytest.mark.long
 def test_envs_in_batches(monkeypatch) -> None:
     def way(device):
         envs = covid_vector_env(300, 4, device=device, capture=device == "cuda")

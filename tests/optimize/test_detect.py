@@ -134,6 +134,7 @@ main()
 """
 
 
+@pytest.mark.long
 def test_a_script_is_watched_between_its_own_iterations(tmp_path: Path) -> None:
     path = tmp_path / "script.py"
     path.write_text(SCRIPT)

@@ -50,6 +50,7 @@ class Work:
         )
 
 
+@pytest.mark.long
 def test_the_loop_is_set_to_the_best_and_the_rest_is_noted():
     work = Work()
     levers = (
@@ -85,6 +86,7 @@ def test_what_changes_the_result_is_not_taken_however_fast():
     assert work.step == 1.0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("state", "why"),
     [([], "declares no state"), ([(n for n in range(3))], "state cannot be put back")],

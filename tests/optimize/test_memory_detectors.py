@@ -89,6 +89,7 @@ def test_cycles_of_a_class_are_found() -> None:
     assert share(advice) > 0.02
 
 
+@pytest.mark.long
 def test_cycles_of_functions_are_found_where_they_are_made() -> None:
     def go_down() -> int:
         def descend(depth: int) -> int:

@@ -88,6 +88,7 @@ def test_a_choice_that_takes_long_to_make_ready_races_for_a_share_of_that_time()
     assert longest >= RACING_SHARE * 2 * bench.open_s / (3 * bench.turn_s) > NEW_ROUNDS
 
 
+@pytest.mark.long
 def test_all_that_race_next_are_named_before_the_first_of_them_is_opened():
     levers, speed = LOOPS["one place among many"]
     bench = Planted(levers, speed, places=3)
@@ -169,6 +170,7 @@ class Refuses(Planted):
         return super().open(choice, checked=checked)
 
 
+@pytest.mark.long
 def test_what_changes_the_result_is_refused_before_others_race_against_it():
     def speed(options) -> float:
         return 10.0 * int(options["batch"]) * (5.0 if options["pinned"] else 1.0)

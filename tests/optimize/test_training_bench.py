@@ -83,6 +83,7 @@ def test_what_is_seldom_fast_and_often_slow_does_not_win(trainings: Trainings) -
     assert search.gain.low > 1
 
 
+@pytest.mark.long
 def test_one_process_trains_again_and_again_and_what_fails_fails_alone() -> None:
     settings = {"num_envs": "2", "fragment_steps": "16", "evaluate_every": "32"}
     reached = settings | {"target_return": "1"}

@@ -58,6 +58,7 @@ def contents(wheel: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
+@pytest.mark.long
 def test_the_wheel_has_every_source_and_nothing_else(wheel: Path, tree: Path) -> None:
     source = tree / "src"
     files = {
@@ -70,6 +71,7 @@ def test_the_wheel_has_every_source_and_nothing_else(wheel: Path, tree: Path) ->
     assert any(name.endswith(".jinja") for name in files)
 
 
+@pytest.mark.long
 def test_the_wheel_is_the_same_from_the_checkout_and_from_the_sdist(
     wheel: Path, tree: Path, tmp_path: Path
 ) -> None:
@@ -87,6 +89,7 @@ def test_the_metadata_say_what_a_page_of_packages_shows(wheel: Path) -> None:
     assert "Operating System :: POSIX :: Linux" in found.get_all("Classifier")
 
 
+@pytest.mark.long
 def test_without_an_extra_nothing_heavy_is_installed_or_loaded(
     plain: Environment, tmp_path: Path
 ) -> None:
@@ -108,6 +111,7 @@ def test_help_and_version_need_no_extra(plain: Environment, tmp_path: Path) -> N
     assert plain.run("hotloop", "--version", cwd=tmp_path).stdout == PROJECT["version"] + "\n"
 
 
+@pytest.mark.long
 def test_from_doctor_to_the_first_page_needs_no_extra(plain: Environment, tmp_path: Path) -> None:
     (tmp_path / "loop.py").write_text(LOOP)
     for words in (

@@ -75,6 +75,7 @@ def test_outgoing_and_incoming_contacts_go_together_as_in_astoria(astoria):
         assert of_degree.std() == pytest.approx(deviation, rel=0.25)
 
 
+@pytest.mark.long
 def test_the_order_of_astoria_is_kept(astoria):
     out, _ = degrees(astoria.edges, astoria.size)
     source, target = astoria.edges[astoria.edges[:, 0] != astoria.edges[:, 1]].T

@@ -38,6 +38,7 @@ def leaking() -> MemoryProfile:
     return found
 
 
+@pytest.mark.long
 def test_a_leak_is_named_with_its_stage_line_size_and_holder(leaking: MemoryProfile) -> None:
     assert leaking.growth_bytes is not None
     assert leaking.growth_bytes.value == pytest.approx(planted.MEBIBYTE, rel=0.1)
@@ -70,6 +71,7 @@ def test_what_is_replaced_is_held_and_does_not_grow(leaking: MemoryProfile) -> N
     assert leaking.peak_bytes >= stages["leak"].at_peak_bytes > 0
 
 
+@pytest.mark.long
 def test_a_steady_loop_does_not_grow() -> None:
     result = hotloop.run_profile(planted.steady_loop(), memory=True, seconds=2.0)
     found = result.profiles["memory"]
@@ -79,6 +81,7 @@ def test_a_steady_loop_does_not_grow() -> None:
     assert "no leak is seen" in repr(result)
 
 
+@pytest.mark.long
 def test_a_growing_queue_is_named_with_its_stage_line_size_and_holder() -> None:
     result = hotloop.run_profile(planted.backlog_loop(), memory=True, seconds=2.0)
     planted.backlog.queue.clear()
@@ -94,6 +97,7 @@ def test_a_growing_queue_is_named_with_its_stage_line_size_and_holder() -> None:
     assert holder.items_per_iteration == pytest.approx(2, rel=0.1)
 
 
+@pytest.mark.long
 def test_a_full_ring_is_no_leak() -> None:
     result = hotloop.run_profile(planted.ring_loop(), memory=True, seconds=2.0)
     planted.ring.clear()
@@ -116,6 +120,7 @@ def test_another_malloc_than_that_of_the_library_is_not_asked(
     assert Heap.usable() is None
 
 
+@pytest.mark.long
 def test_too_few_iterations_say_so() -> None:
     found = hotloop.run_profile(planted.steady_loop(), memory=True, seconds=0.001)
     assert found.profiles["memory"].growth_bytes is None
@@ -167,6 +172,7 @@ def adder() -> Callable[[int], None]:
     return lambda number: hidden.append(number)
 
 
+@pytest.mark.long
 def test_what_grows_is_found_by_the_name_of_its_holder() -> None:
     owner, still, add, meters = Owner(), {"a": 1}, adder(), Meters()
     with (holders := Holders()):
@@ -185,6 +191,7 @@ def test_what_grows_is_found_by_the_name_of_its_holder() -> None:
     assert len(found) == 4
 
 
+@pytest.mark.long
 def test_what_has_grown_only_before_or_after_the_middle_is_not_named() -> None:
     """So looks a container at the address of one that was freed."""
     early, late, always = Owner(), Owner(), Owner()

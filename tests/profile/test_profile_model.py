@@ -83,6 +83,7 @@ FIRST, SECOND = 2 * ROWS * INPUTS * HIDDEN, 2 * ROWS * HIDDEN * OUTPUTS
 TANH = ROWS * HIDDEN
 
 
+@pytest.mark.long
 def test_modules_have_the_flops_of_their_passes(learning: ModelProfile) -> None:
     found = {(m.stage, m.module, m.pass_name): m.cost.flops for m in learning.modules}
     assert found["act", "Net.body.0", FORWARD] == FIRST
@@ -162,6 +163,7 @@ def test_an_operation_without_a_rule_is_named_with_stage_line_and_calls() -> Non
     assert 0 < found.time_coverage < 1
 
 
+@pytest.mark.long
 def test_a_backward_operation_without_a_rule_has_the_line_of_its_forward() -> None:
     matrix = torch.eye(3).requires_grad_()
 

@@ -17,6 +17,7 @@ HOT = profiled_loops.line_of("the hot line")
 LOOP = Lane("MainThread", is_loop=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_a_hot_function_is_named_with_its_stage_and_share(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -60,6 +61,7 @@ def share_of_hot(turns: list[tuple[float, float]]) -> tuple[float, float]:
     return share, (2 * residuals) ** 0.5 / whole_s
 
 
+@pytest.mark.long
 def test_a_sampler_that_does_not_work_is_named_and_the_next_one_is_used(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -120,6 +122,7 @@ def _nodes(node):  # type: ignore[no-untyped-def]
         yield from _nodes(child)
 
 
+@pytest.mark.long
 def test_the_stacks_are_written_for_speedscope(tmp_path: Path) -> None:
     result = hotloop.run_profile(profiled_loops.hot_loop(), time=True, seconds=1.0)
     path = tmp_path / "stacks.json"

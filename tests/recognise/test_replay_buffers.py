@@ -205,6 +205,7 @@ def test_buffers_of_parts_that_are_not_known_are_named(recognition: Recognition)
     assert named.endswith(".TensorDictReplayBuffer")
 
 
+@pytest.mark.long
 def test_buffers_that_write_more_than_their_rows_are_left(recognition: Recognition) -> None:
     buffer = PrioritizedReplayBuffer(8, alpha=0.5, beta=0.5)
     buffer.add(_batch(None))

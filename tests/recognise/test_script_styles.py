@@ -168,6 +168,7 @@ def stages_of(found: BenchmarkResult) -> set[str]:
     return {stage.name for stage in found.summary.stages if stage.calls_per_iteration}
 
 
+@pytest.mark.long
 def test_a_long_validation_is_left_out_however_much_of_the_time_it_has(tmp_path: Path) -> None:
     found = run_benchmark(written(tmp_path, VALIDATING), seconds=2)
     assert stages_of(found) == {
@@ -181,6 +182,7 @@ def test_a_long_validation_is_left_out_however_much_of_the_time_it_has(tmp_path:
     assert summary.units_per_s.value == pytest.approx(32 * summary.iterations_per_s.value, rel=0.05)
 
 
+@pytest.mark.long
 def test_a_brief_validation_is_left_out_too(tmp_path: Path) -> None:
     found = run_benchmark(written(tmp_path, VALIDATING_BRIEFLY), seconds=2)
     assert "act" not in stages_of(found)
@@ -193,23 +195,27 @@ def test_a_loop_within_torch_func_is_refused_with_that_reason(tmp_path: Path) ->
         run_simplify(written(tmp_path, FUNCTIONAL, steps=200), budget=1)
 
 
+@pytest.mark.long
 def test_a_loop_within_torch_func_is_measured_by_a_function_that_is_named(tmp_path: Path) -> None:
     script = written(tmp_path, FUNCTIONAL, steps=10**9)
     found = run_benchmark(script, seconds=1, stage=("__main__:train_step",))
     assert stages_of(found) == {"train_step"}
 
 
+@pytest.mark.long
 def test_both_networks_of_a_gan_are_updated_in_an_iteration(tmp_path: Path) -> None:
     found = run_benchmark(written(tmp_path, GAN), seconds=1)
     steps = next(stage for stage in found.summary.stages if stage.name == "optimiser step")
     assert steps.calls_per_iteration == pytest.approx(2)
 
 
+@pytest.mark.long
 def test_arms_begin_while_a_graph_waits_for_its_backward_pass(tmp_path: Path) -> None:
     found = run_simplify(written(tmp_path, GAN), budget=4)
     assert {row.name for row in found.verdict.rows} >= {"forward + backward", "optimiser step"}
 
 
+@pytest.mark.long
 def test_operations_are_not_counted_where_an_iteration_begins_in_inference_mode(
     tmp_path: Path,
 ) -> None:
@@ -217,6 +223,7 @@ def test_operations_are_not_counted_where_an_iteration_begins_in_inference_mode(
     assert {row.name for row in found.verdict.rows} >= {"act", "env step"}
 
 
+@pytest.mark.long
 def test_gradients_that_are_sparse_are_counted_by_their_values(tmp_path: Path) -> None:
     found = run_simplify(written(tmp_path, SPARSE), budget=4)
     assert {row.name for row in found.verdict.rows} >= {"forward + backward", "optimiser step"}
@@ -225,12 +232,14 @@ def test_gradients_that_are_sparse_are_counted_by_their_values(tmp_path: Path) -
     assert outside.share > 0.3
 
 
+@pytest.mark.long
 def test_calls_in_tasks_of_asyncio_are_the_script_s_own(tmp_path: Path) -> None:
     found = run_benchmark(written(tmp_path, TASKS), seconds=1)
     assert found.summary.unit == "env steps"
     assert "env step" in stages_of(found)
 
 
+@pytest.mark.long
 def test_a_loop_that_changes_its_weights_by_itself(tmp_path: Path) -> None:
     found = run_benchmark(written(tmp_path, WITHOUT_OPTIMISER, iterations=10**9), seconds=1)
     assert stages_of(found) >= {"backward"}

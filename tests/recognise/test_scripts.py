@@ -227,6 +227,7 @@ def simplified(script: str, **options: Any) -> SimplifyResult:
     raise AssertionError(found.verdict.refused)
 
 
+@pytest.mark.long
 def test_what_a_policy_is_tried_on_now_and_then_is_not_what_is_counted(tmp_path: Path) -> None:
     script = written(tmp_path, TRIED_NOW_AND_THEN)
     found = run_benchmark(script, seconds=2, arguments=["1000000"]).summary
@@ -234,6 +235,7 @@ def test_what_a_policy_is_tried_on_now_and_then_is_not_what_is_counted(tmp_path:
     assert found.units_per_s.value > 10
 
 
+@pytest.mark.long
 def test_a_loader_that_waits_is_found_in_a_script_that_marks_nothing(tmp_path: Path) -> None:
     script = written(tmp_path, SUPERVISED, wait_s=0.008, report_s=0)
     found = simplified(script, arguments=["100000"])
@@ -250,6 +252,7 @@ def test_a_loader_that_waits_is_found_in_a_script_that_marks_nothing(tmp_path: P
     assert forward.inside == "forward + backward"
 
 
+@pytest.mark.long
 def test_the_parts_of_a_script_that_marks_its_iterations_are_found(tmp_path: Path) -> None:
     """Two batches are an iteration here, which the order of the calls does not show."""
     script = written(tmp_path, MARKED)
@@ -266,6 +269,7 @@ def test_the_parts_of_a_script_that_marks_its_iterations_are_found(tmp_path: Pat
         run_simplify(script, iteration="data")
 
 
+@pytest.mark.long
 def test_what_a_script_lets_go_on_is_replaced_and_named(tmp_path: Path) -> None:
     verdict = simplified(written(tmp_path, GOES_ON)).verdict
     (row,) = verdict.rows
@@ -274,11 +278,13 @@ def test_what_a_script_lets_go_on_is_replaced_and_named(tmp_path: Path) -> None:
     assert notice.startswith("goes on from experimental steps: state[0] (list)[0]: ")
 
 
+@pytest.mark.long
 def test_marks_that_come_after_another_loop_was_taken_for_it_are_refused(tmp_path: Path) -> None:
     with pytest.raises(LoopError, match="had been taken as the mark of an iteration before"):
         run_benchmark(written(tmp_path, MARKED_LATE), seconds=500)
 
 
+@pytest.mark.long
 def test_an_env_that_waits_is_found_and_its_steps_are_counted(tmp_path: Path) -> None:
     found = simplified(written(tmp_path, ACTING, hidden=None))
     verdict = found.verdict
@@ -291,6 +297,7 @@ def test_an_env_that_waits_is_found_and_its_steps_are_counted(tmp_path: Path) ->
     assert act.calls_per_iteration == pytest.approx(4, rel=0.1)
 
 
+@pytest.mark.long
 def test_an_env_that_hides_its_state_is_delayed_only_unless_it_may_go_on(tmp_path: Path) -> None:
     script = written(tmp_path, ACTING, hidden="(n for n in range(3))")
     (row,) = [row for row in simplified(script).verdict.rows if row.name == "env step"]
@@ -303,12 +310,14 @@ def test_an_env_that_hides_its_state_is_delayed_only_unless_it_may_go_on(tmp_pat
         run_simplify(script, may_go_on=("env stop",))
 
 
+@pytest.mark.long
 def test_what_was_put_in_the_place_of_torch_s_functions_is_gone_afterwards(tmp_path: Path) -> None:
     before = (torch.nn.Module.__call__, torch.Tensor.backward, torch.optim.Adam.step)
     run_benchmark(written(tmp_path, ACTING, hidden=None), seconds=0.5)
     assert (torch.nn.Module.__call__, torch.Tensor.backward, torch.optim.Adam.step) == before
 
 
+@pytest.mark.long
 def test_a_script_that_is_only_measured_learns_the_same_bits(tmp_path: Path) -> None:
     script = written(tmp_path, SUPERVISED, wait_s=0.0001, report_s=0)
     alone = subprocess.run(
@@ -322,6 +331,7 @@ def test_a_script_that_is_only_measured_learns_the_same_bits(tmp_path: Path) -> 
     assert alone.strip() in measured.stdout, measured.stdout + measured.stderr
 
 
+@pytest.mark.long
 def test_a_function_of_the_script_s_own_can_be_a_stage(tmp_path: Path) -> None:
     script = written(tmp_path, SUPERVISED, wait_s=0, report_s=0.003)
     found = run_simplify(script, arguments=["100000"], budget=6, stage=("__main__:report",))
@@ -330,6 +340,7 @@ def test_a_function_of_the_script_s_own_can_be_a_stage(tmp_path: Path) -> None:
     assert report.gain.value > 0.3
 
 
+@pytest.mark.long
 def test_calls_within_a_function_of_the_script_s_own_begin_no_iteration(tmp_path: Path) -> None:
     """While the function is replaced they are not made: iterations would have no end."""
     script = written(tmp_path, ASKING)
@@ -354,6 +365,7 @@ def test_a_function_that_the_script_does_not_define_is_refused_with_the_nearest(
         run_simplify(script, arguments=["1"], stage=("__main__:reprot",))
 
 
+@pytest.mark.long
 def test_the_stage_that_begins_an_iteration_can_be_chosen(tmp_path: Path) -> None:
     found = run_benchmark(written(tmp_path, ACTING, hidden=None), seconds=1, iteration="env step")
     steps = next(stage for stage in found.summary.stages if stage.name == "env step")
@@ -370,6 +382,7 @@ def test_settings_of_recognition_are_refused_where_nothing_is_recognised() -> No
         run_benchmark("ppo:CartPole-v1", seconds=1, iteration="env step")
 
 
+@pytest.mark.long
 def test_a_script_that_ends_early_is_said_to(tmp_path: Path) -> None:
     script = written(tmp_path, SUPERVISED, wait_s=0, report_s=0)
     with pytest.raises(LoopError, match="no iterations were found"):

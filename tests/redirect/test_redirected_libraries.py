@@ -60,6 +60,7 @@ class Logged:
         return int(Path("config.yaml").read_text())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_the_workers_of_a_loader_share_the_tree(
     run: Redirect, root: Path, tmp_path: Path, method: str

@@ -182,6 +182,7 @@ def start_writer(journal: Journal, name: str, count: int) -> subprocess.Popen[st
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.long
 def test_two_processes_that_write_at_once_lose_nothing(journal: Journal) -> None:
     writers = [start_writer(journal, name, 200) for name in "ab"]
     for writer in writers:

@@ -98,6 +98,7 @@ def test_after_many_launches_looks_are_rarer() -> None:
     assert made < 50
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tails", ["normal", "heavy"])
 def test_the_whole_rule_is_not_wrong_more_often(tails: str) -> None:
     """With the trimmed mean, over looks, for launches of which some lie far off."""

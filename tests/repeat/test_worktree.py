@@ -116,6 +116,7 @@ def test_a_folder_that_a_commit_does_not_have_is_refused(repository: Path) -> No
     assert len(git(repository, "worktree", "list").splitlines()) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["requirements", "project"])
 def test_other_dependencies_get_an_environment_of_their_own(repository: Path, how: str) -> None:
     wheels = {version: wheel(repository, version) for version in ("1.0", "2.0")}
@@ -148,6 +149,7 @@ def test_other_dependencies_get_an_environment_of_their_own(repository: Path, ho
         assert shared.python == sys.executable
 
 
+@pytest.mark.long
 def test_dependencies_that_cannot_be_installed_are_one_message(repository: Path) -> None:
     (repository / "requirements.txt").write_text("./there-is-none-1.0-py3-none-any.whl\n")
     git(repository, "add", "-A")

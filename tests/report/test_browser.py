@@ -105,6 +105,7 @@ def opened(request: pytest.FixtureRequest, browser: Any, place: Path) -> Iterato
     page.close()
 
 
+@pytest.mark.long
 def test_nothing_fails_and_nothing_is_fetched(opened: Opened, place: Path) -> None:
     assert opened.faults == []
     assert opened.requests == [place.as_uri()]
@@ -126,6 +127,7 @@ def test_every_chart_is_drawn(opened: Opened) -> None:
     assert [each for each in drawn if min(each[1:]) <= 0] == []
 
 
+@pytest.mark.long
 def test_no_serious_barrier_is_found(opened: Opened) -> None:
     axe = pytest.importorskip("axe_core_python.sync_playwright").Axe()
     asked = {"runOnly": ["wcag2a", "wcag2aa", "wcag21aa"], "resultTypes": ["violations"]}

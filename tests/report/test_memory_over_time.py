@@ -42,6 +42,7 @@ def test_the_peak_is_the_runs_whatever_was_joined() -> None:
     assert view.notes == ["Each point is the most of its stretch."]
 
 
+@pytest.mark.long
 def test_a_card_has_a_chart_of_its_own_and_too_few_samples_have_none() -> None:
     views = memory_views("r0", metered(np.full(9, 1e6), card=2e9))
     assert [view.title for view in views] == ["Memory of the process tree", "Memory of the card"]
@@ -53,6 +54,7 @@ def test_memory_that_was_never_used_is_drawn() -> None:
     assert "at most 0 B" in chart
 
 
+@pytest.mark.long
 def test_a_table_without_a_row_has_no_head() -> None:
     run = MAKERS["profile"]()
     run.facts["profiles"]["memory"]["growing"] = []

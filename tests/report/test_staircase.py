@@ -106,6 +106,7 @@ def check(chart: str) -> ET.Element:
     return root
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [WIDE, NARROW])
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(journal=journals())

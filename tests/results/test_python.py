@@ -90,6 +90,7 @@ def test_a_benchmark_has_its_figures(benchmarked: hotloop.BenchmarkResult) -> No
     assert benchmarked.run.complete
 
 
+@pytest.mark.long
 def test_an_experiment_has_its_verdict_and_its_record(simplified: hotloop.SimplifyResult) -> None:
     assert isinstance(simplified.verdict, Verdict)
     assert isinstance(simplified.record, Record)
@@ -155,6 +156,7 @@ def test_a_target_is_named_as_on_the_command_line() -> None:
     assert result.summary.units_per_s.value > 0
 
 
+@pytest.mark.long
 def test_a_script_gets_its_arguments_and_overwrites_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -178,6 +180,7 @@ def test_a_refused_verdict_is_a_result() -> None:
 # --- calls in a row, and where they come from -------------------------------------------------
 
 
+@pytest.mark.long
 def test_two_in_a_row_on_the_same_stages_say_the_same() -> None:
     closed: list[bool] = []
     loop = two_stages("twice")
@@ -204,6 +207,7 @@ def test_what_a_target_string_made_is_closed(tmp_path: Path) -> None:
     assert (tmp_path / "closed").exists()
 
 
+@pytest.mark.long
 def test_from_a_thread_that_is_not_the_main_one() -> None:
     found: list[object] = []
 
@@ -219,6 +223,7 @@ def test_from_a_thread_that_is_not_the_main_one() -> None:
     assert len(verdict.rows) == 2
 
 
+@pytest.mark.long
 def test_from_a_cell_of_a_notebook_whose_event_loop_runs() -> None:
     async def cell() -> list[object]:
         result = hotloop.run_simplify(two_stages("cell"), budget=1.0)
@@ -230,6 +235,7 @@ def test_from_a_cell_of_a_notebook_whose_event_loop_runs() -> None:
     assert "<iframe" in benchmarked._repr_html_()
 
 
+@pytest.mark.long
 def test_two_measurements_at_once_are_refused() -> None:
     def body() -> int:
         with pytest.raises(LoopError, match="measuring already"):
@@ -254,6 +260,7 @@ def test_an_error_of_the_loop_is_raised_as_it_is() -> None:
     assert not hasattr(error, "result")  # nothing had been measured
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("measure", [hotloop.run_benchmark, hotloop.run_simplify])
 def test_an_interrupt_reaches_the_caller_with_what_had_been_measured(measure: object) -> None:
     limit = threading.Event()
@@ -283,6 +290,7 @@ def test_an_interrupt_reaches_the_caller_with_what_had_been_measured(measure: ob
     assert hotloop.run_benchmark(two_stages(), **BRIEFLY).run.complete
 
 
+@pytest.mark.long
 def test_state_is_put_back_after_an_interrupt() -> None:
     class Counter:
         def __init__(self) -> None:

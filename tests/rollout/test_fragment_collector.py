@@ -267,6 +267,7 @@ def act_on_everything(obs):
     return (np.zeros(2, np.int64), np.zeros((2, 2), np.float32)), {}
 
 
+@pytest.mark.long
 def test_policies_of_workers_draw_differently_and_repeat_themselves():
     runs = []
     for _ in range(2):
@@ -280,6 +281,7 @@ def test_policies_of_workers_draw_differently_and_repeat_themselves():
     assert runs[0][0] != runs[0][1]
 
 
+@pytest.mark.long
 def test_workers_carry_any_vector_env():
     """Envs in processes of their own, in two groups; and Gymnasium's own."""
 
@@ -344,6 +346,7 @@ def test_an_error_in_making_envs_is_raised_in_the_driver():
         collector.collect()
 
 
+@pytest.mark.long
 def test_a_killed_worker_costs_its_own_fragments_only():
     with FragmentCollector(MAKE, policy, **SETTINGS, restarts=2) as collector:
         before = collector.collect(6)
@@ -361,6 +364,7 @@ def test_a_killed_worker_costs_its_own_fragments_only():
         check_truth([after[-1]], seeds=[4, 5])
 
 
+@pytest.mark.long
 def test_an_update_reaches_a_restarted_worker():
     with FragmentCollector(MAKE, Scaled(), fragment_steps=10, num_workers=1) as collector:
         collector.collect()
@@ -409,6 +413,7 @@ def test_no_restart_left():
     check_truth([f for f in got if worker_of(f) == 1])
 
 
+@pytest.mark.long
 def test_a_hung_worker_is_replaced():
     with FragmentCollector(MAKE, policy, fragment_steps=10, num_workers=1) as collector:
         collector.collect()

@@ -41,7 +41,7 @@ from support.ray_warnings import RAY_WARNINGS
 from support.wait import wait_until
 
 ray = pytest.importorskip("ray")
-pytestmark = RAY_WARNINGS
+pytestmark = [*RAY_WARNINGS, pytest.mark.long]
 
 SETTINGS = {"fragment_steps": 10, "num_workers": 2, "backend": "ray", "num_cpus": 0.5}
 MAKE = partial(planted_vec, 2)

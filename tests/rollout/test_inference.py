@@ -326,6 +326,7 @@ def test_another_policy_and_weights_for_it(collector):
     check_weights_behind_a_policy(collector(MAKE, Scaled()))
 
 
+@pytest.mark.long
 def test_a_killed_server_costs_no_step(collector, caplog):
     made = collector(MAKE, Weighted())
     fragments = made.collect(4)
@@ -342,6 +343,7 @@ def test_a_killed_server_costs_no_step(collector, caplog):
     assert (fragments[-1].extras["weight"] == 2.0).all()
 
 
+@pytest.mark.long
 def test_a_server_that_workers_find_before_the_driver_acts_by_what_was_sent_first():
     server = inference_servers.ServerOfDriver(
         "process", Update.of(Shown(), 0), InferenceSettings(), 0, Resources()
@@ -374,6 +376,7 @@ def test_a_server_that_dies_for_good_is_said(collector):
 IMPATIENT = {"server": InferenceSettings(timeout_s=1.0), "restarts": 1000}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bytes_of_update", [0, 1 << 22])
 def test_a_hung_server_is_replaced_and_costs_no_step(collector, caplog, bytes_of_update):
     made = collector(MAKE, Weighted(), **IMPATIENT)
@@ -389,6 +392,7 @@ def test_a_hung_server_is_replaced_and_costs_no_step(collector, caplog, bytes_of
     assert "inference server: no answer for 1 s; another takes its place" in caplog.text
 
 
+@pytest.mark.long
 def test_a_server_that_hangs_with_no_restart_left_is_said(collector):
     server = InferenceSettings(timeout_s=1.0)
     made = collector(MAKE, policy, server=server, restarts=0)
@@ -400,6 +404,7 @@ def test_a_server_that_hangs_with_no_restart_left_is_said(collector):
     assert made.server_figures() == {}
 
 
+@pytest.mark.long
 def test_a_server_that_hangs_while_it_starts_is_replaced(collector, caplog, monkeypatch):
     monkeypatch.setattr(inference_servers, "START_S", 1.0)
     made = collector(MAKE, policy, **IMPATIENT)
@@ -464,6 +469,7 @@ def test_a_listener_that_never_answers_is_given_up():
         connect(address, KEY, limit_s=0.2)
 
 
+@pytest.mark.long
 def test_a_killed_worker_is_replaced_beside_the_server(collector):
     made = collector(MAKE, policy)
     made.collect(2)
@@ -505,6 +511,7 @@ def test_an_env_that_raises_beside_a_server(collector):
         collector(partial(faulty, "raise", 0), policy, restarts=0).collect(50_000)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_nothing_is_left_when_the_driver_ends(how):
     script = textwrap.dedent(

@@ -417,6 +417,7 @@ def processes(settings):
     return shard_pool("process", settings)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("shards", "prefetch"), [(1, 0), (2, 2)])
 def test_processes_draw_what_the_plain_form_draws(shards, prefetch):
     replay, plain = (
@@ -441,6 +442,7 @@ def test_processes_draw_what_the_plain_form_draws(shards, prefetch):
         replay.close()
 
 
+@pytest.mark.long
 def test_a_killed_process_is_replaced_and_nothing_is_left_after_close():
     before = set(psutil.Process().children(recursive=True))
     replay, rng = sharded(2, 50, pool=processes, prefetch=1), np.random.default_rng(0)
@@ -480,6 +482,7 @@ DRIVER = textwrap.dedent(
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("last", ["time.sleep(60)", "pass"])
 def test_no_orphans(last):
     """Shards end with their driver, whether it is killed or forgets to close."""

@@ -90,6 +90,7 @@ def tensor_sums(columns, width, height, radius, periodic, pairs=1 << 22) -> np.n
     return neighbour_sums(space, tensors, message(), PARAMS, pairs=pairs).numpy()
 
 
+@pytest.mark.long
 @settings(max_examples=examples(60), deadline=None)
 @given(
     seed=st.integers(0, 10_000),

@@ -36,6 +36,7 @@ COVERED = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "machine"), COVERED, ids=str)
 def test_intervals_cover_the_effect_on_the_mean(kind: Simulated, machine: str) -> None:
     """At least 30 rare events in an experiment; 1,000 experiments of 14 rounds."""
@@ -55,6 +56,7 @@ def test_intervals_cover_the_effect_on_the_mean(kind: Simulated, machine: str) -
         assert np.median(widths) <= 1.5 * allowed + 0.01
 
 
+@pytest.mark.long
 def test_few_rare_events_make_a_wide_interval() -> None:
     """Ten events in a whole experiment: what is not known must show."""
     kind = Simulated("random", every=1000, extra_ns=500e6)

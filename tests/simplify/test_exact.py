@@ -53,6 +53,7 @@ def control(clock: FakeClock) -> SharedControl:
     return SharedControl(clock)
 
 
+@pytest.mark.long
 def test_the_cost_of_measuring_is_left_out_of_a_gain() -> None:
     """Iterations of 10 µs, and every look at the clock takes 0.2: 1 µs an iteration."""
     clock = FakeClock(look_ns=200)
@@ -122,6 +123,7 @@ def test_a_serial_loop_gains_what_each_stage_takes(
     assert value(verdict.ladder.model.predicted_ns) == pytest.approx(10 * MS)
 
 
+@pytest.mark.long
 def test_a_real_fix_gains_what_was_predicted(clock: FakeClock) -> None:
     def loop_with(step_ms: float) -> tuple[Verdict, Experiment]:
         control = SharedControl(clock)
@@ -565,6 +567,7 @@ def test_iterations_with_different_units_are_compared_by_the_unit(
     assert per_unit == pytest.approx(MS, rel=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("worth", [0.03])
 def test_a_noisy_machine_gets_no_verdict_but_the_time_it_would_take(
     control: SharedControl, clock: FakeClock, worth: float

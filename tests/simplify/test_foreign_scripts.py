@@ -100,6 +100,7 @@ def test_a_refusal_is_a_sentence_of_hotloop_or_of_the_process(harness: ModuleTyp
     assert harness._json_of(own) == {}
 
 
+@pytest.mark.long
 def test_commands_take_turns_and_only_their_own_time_counts(
     harness: ModuleType, tmp_path: Path
 ) -> None:

@@ -54,6 +54,7 @@ def assert_not_blamed(found: StageVerdict) -> None:
     assert found.gain.low < 0.12
 
 
+@pytest.mark.long
 def test_a_serial_loop() -> None:
     step = stage("planted step", lambda: busy(0.0020), effect="pure")
     learn = stage("planted learn", lambda: busy(0.0010), effect="pure")

@@ -372,6 +372,7 @@ def test_trees_are_compared_by_value():
         assert not same(tree, other)
 
 
+@pytest.mark.long
 def test_the_example_shows_the_fault_and_the_mended_env():
     example = Path(__file__).parents[2] / "examples" / "06_conformance.py"
     done = subprocess.run(

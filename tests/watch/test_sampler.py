@@ -133,6 +133,7 @@ def test_the_delays_of_a_serial_loop_are_felt_whole() -> None:
         assert each.slack.slack_ns.value == 0
 
 
+@pytest.mark.long
 def test_what_does_not_hold_the_loop_up_has_slack() -> None:
     """An iteration waits for 30 ms of something else, so that a delay below that is not felt."""
 
@@ -155,6 +156,7 @@ def test_what_does_not_hold_the_loop_up_has_slack() -> None:
         assert each.slack.slack_ns.value == pytest.approx(delay_ns)
 
 
+@pytest.mark.long
 def test_delays_take_their_share_at_most() -> None:
     plain, delayed = Training(), Training(Delays(0.05))
     for training in (plain, delayed):
@@ -186,6 +188,7 @@ def test_iterations_that_end_are_looked_for_again() -> None:
     assert OPTIMISER_STEP not in training.found[1]
 
 
+@pytest.mark.long
 def test_an_update_that_comes_late_is_no_surprise_for_long() -> None:
     """What repeats for a minute without an update is taken as an iteration until one comes."""
     training = Training()

@@ -78,6 +78,7 @@ def assert_nothing_is_left(before: list[object]) -> None:
     assert not [t for t in threading.enumerate() if t.name == "hotloop-watch"]
 
 
+@pytest.mark.long
 def test_a_watched_training_learns_what_it_learns_alone_and_nothing_is_left(
     tmp_path: Path,
 ) -> None:
@@ -91,6 +92,7 @@ def test_a_watched_training_learns_what_it_learns_alone_and_nothing_is_left(
     assert watched.summary.sampled > 0
 
 
+@pytest.mark.long
 def test_delays_change_no_result_either(tmp_path: Path) -> None:
     alone = train(600, wait_s=0.001)
     with hotloop.watch(causal=True, delay_share=0.3, terminal=False) as watched:
@@ -99,6 +101,7 @@ def test_delays_change_no_result_either(tmp_path: Path) -> None:
         wait_until(lambda: train(100) and watched.record.pairs, "delays were compared")
 
 
+@pytest.mark.long
 def test_the_stages_have_their_planted_shares_and_the_iterations_are_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -124,6 +127,7 @@ def test_the_stages_have_their_planted_shares_and_the_iterations_are_counted(
     assert kind.summarize(open_run(path)).sampled == found.sampled
 
 
+@pytest.mark.long
 def test_an_error_and_an_interrupt_leave_nothing_and_keep_what_was_seen(tmp_path: Path) -> None:
     before = patched()
     path = tmp_path / "a.run"
@@ -219,6 +223,7 @@ def test_a_fault_of_the_watch_ends_no_training(
     assert "a planted fault" in caplog.text
 
 
+@pytest.mark.long
 def test_scalars_are_written_and_are_no_calls_of_the_training(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -232,6 +237,7 @@ def test_scalars_are_written_and_are_no_calls_of_the_training(tmp_path: Path) ->
     assert "log" not in {stage.name for stage in watched.summary.stages}
 
 
+@pytest.mark.long
 def test_a_watched_script_prints_and_writes_what_it_does_alone(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     body = """

@@ -40,11 +40,13 @@ PROBLEM = SpreadProblem(KNOT, np.array([1.0, 1.6, 0.7]), 0.3, 6)
 RUNS = 600
 
 
+@pytest.mark.long
 def test_flips_have_no_bias_on_any_network() -> None:
     mean, error = mean_gradient(Flips(count=2), PROBLEM, RUNS)
     assert (np.abs(mean - exact_gradient(PROBLEM, np.ones(6))) < 4 * error + 1e-4).all()
 
 
+@pytest.mark.long
 def test_score_function_has_no_bias_on_any_network() -> None:
     pairs = [PROBLEM.at(seeds=tuple(range(s, s + 10))) for s in range(0, 10 * RUNS, 10)]
     found = np.array([Score().vjp(p, np.ones(6), np.zeros(6))[0] for p in pairs]) / 10
@@ -114,6 +116,7 @@ def missed(infected: torch.Tensor, deaths: torch.Tensor) -> torch.Tensor:
     ).sum() + deaths.sum() ** 2
 
 
+@pytest.mark.long
 def test_a_rate_of_zero_has_a_gradient_beside_controls() -> None:
     problem = CONTROLLED.at(rate=np.array([1.0, 0.0]))
     found = [Flips().vjp(problem.at(seeds=(s,)), np.ones(4), np.zeros(4)).rate for s in range(RUNS)]

@@ -107,6 +107,7 @@ def losses(rate: float, seeds: int) -> np.ndarray:
     return np.array([float(missed(*pair)) for pair in pairs])
 
 
+@pytest.mark.long
 def test_any_loss_of_a_run_has_the_derivative_of_its_expectation() -> None:
     runner = run_of(flu(program=fused, gradient=differentiator), replicates=60)
     rate = torch.tensor([1.0, 0.8], requires_grad=True)
