@@ -191,6 +191,7 @@ def test_a_version_that_is_not_slower_passes(runner: Runner) -> None:
     assert done.gh == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("cannot_say", "code"), [("pass", 0), ("fail", 4)])
 def test_too_little_time_is_neither(cannot_say: str, code: int, runner: Runner) -> None:
     runner.commit(LITTLE)
@@ -246,6 +247,7 @@ def test_a_checkout_of_one_commit_fetches_the_other(runner: Runner, tmp_path: Pa
         assert (done.code, done.outputs["verdict"]) == (0, "passed"), done.log
 
 
+@pytest.mark.long
 def test_wrong_usage_fails_with_the_message_of_the_command(runner: Runner) -> None:
     runner.commit(LITTLE)
     done = runner.run(github=PULL, **PLAIN | {"baseline": "maim"})

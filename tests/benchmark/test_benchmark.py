@@ -233,6 +233,7 @@ def test_stages_beside_the_loop_are_known_by_their_lane() -> None:
     assert stages_beside_loop(events, boundaries, main_lane=1, main_thread=1) == {1, 2}
 
 
+@pytest.mark.long
 def test_the_share_of_calls_side_by_side_is_at_most_all_of_the_time() -> None:
     def body() -> int:
         async def fetch_all() -> None:

@@ -59,6 +59,7 @@ def json_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str,
     return found
 
 
+@pytest.mark.long
 def test_planted_parameters_are_found_about_within_their_intervals(
     planted: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

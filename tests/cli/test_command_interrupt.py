@@ -113,6 +113,7 @@ def test_a_worker_that_does_not_listen_is_ended_too(start: Callable, project: Pa
     assert command.alive() == []
 
 
+@pytest.mark.long
 def test_a_thread_that_python_waits_for_does_not_hold_up_an_interrupt(
     start: Callable, project: Path
 ) -> None:
@@ -170,6 +171,7 @@ def test_a_simplification_is_interrupted(start: Callable, hotloop: Callable, pro
     assert again.out == done.out
 
 
+@pytest.mark.long
 def test_a_first_iteration_that_does_not_end_is_interrupted(start: Callable, project: Path) -> None:
     command = start("benchmark", "worker_loops.py:still_warming_up", *ENDLESSLY, cwd=project)
     command.wait_for("measuring")
@@ -192,6 +194,7 @@ def test_a_script_is_interrupted(start: Callable, project: Path) -> None:
     assert (project / "closed").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["typed", "terminated"])
 def test_the_terminal_is_itself_again(
     on_terminal: Callable[..., Any], project: Path, how: str

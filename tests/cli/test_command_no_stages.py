@@ -19,6 +19,7 @@ def written(folder: Path, text: str) -> Path:
     return folder / "own.py"
 
 
+@pytest.mark.long
 def test_a_script_that_uses_nothing_that_is_known_is_stopped_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

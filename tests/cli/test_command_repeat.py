@@ -511,6 +511,7 @@ def test_an_experiment_is_noted_with_its_gains_unless_it_is_refused(
         assert gains == set()
 
 
+@pytest.mark.long
 def test_every_level_of_a_stage_is_noted(hotloop: Callable, project: Path) -> None:
     words = ("simplify", "loops.py:two_stages", "--deepen", "load", "--budget", "2")
     done = hotloop(*words, cwd=project)
@@ -573,6 +574,7 @@ def test_a_failed_run_says_its_error_and_that_it_is_not_noted(
     assert (project / "kept.run").exists()
 
 
+@pytest.mark.long
 def test_two_saved_benchmarks_are_an_unpaired_glance(hotloop: Callable, project: Path) -> None:
     words = ("benchmark", "loops.py:two_stages", *BRIEFLY, "--save", "a.run")
     assert hotloop(*words, cwd=project).code == 0

@@ -25,6 +25,7 @@ def told(hotloop: Callable, project: Path) -> Callable[..., Any]:
     return run
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "words",
     [
@@ -49,6 +50,7 @@ def test_there_are_figures_whatever_a_script_does_to_its_process(
     assert "Traceback" not in done.err
 
 
+@pytest.mark.long
 def test_an_error_of_a_forked_child_is_the_child_s_alone(told: Callable) -> None:
     done = told("fork_that_fails:20")
     assert done.code == 0, done.err
@@ -76,6 +78,7 @@ def test_a_script_that_ends_its_process_at_once_is_reported_all_the_same(
     assert "env steps/s" in done.out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("word", "says"),
     [
@@ -110,6 +113,7 @@ def test_a_script_that_reads_what_is_not_there_is_told_what_to_do(told: Callable
     assert "run it on a terminal" in done.err
 
 
+@pytest.mark.long
 def test_a_script_on_a_terminal_may_ask(on_terminal: Callable) -> None:
     terminal = on_terminal("benchmark", "as_told.py", *BRIEFLY, "--", "ask")
     terminal.read_until(lambda: b"name?" in terminal.screen)

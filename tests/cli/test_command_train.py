@@ -27,6 +27,7 @@ def steps_in(path: Path) -> int:
     return load_checkpoint(path).env_steps
 
 
+@pytest.mark.long
 def test_a_solved_env_exits_with_0(hotloop: Callable, project: Path) -> None:
     done = hotloop("train", CARTPOLE, *SHORT, "--target-return", "1", cwd=project)
     assert done.code == 0, done.err
@@ -105,6 +106,7 @@ def test_a_killed_training_goes_on_from_its_last_checkpoint(
     assert run.facts["resumed_from"] == path.name
 
 
+@pytest.mark.long
 def test_a_time_limit_ends_with_what_was_learned(hotloop: Callable, project: Path) -> None:
     options = (*ENDLESS, "--time-limit", "0.05", "--checkpoint", "a.checkpoint")
     done = hotloop("train", SLOW, *SHORT, *options, cwd=project)
@@ -113,6 +115,7 @@ def test_a_time_limit_ends_with_what_was_learned(hotloop: Callable, project: Pat
     assert steps_in(project / "a.checkpoint") > 0
 
 
+@pytest.mark.long
 def test_a_loss_that_is_no_number_is_said_with_its_batch(hotloop: Callable, project: Path) -> None:
     target = "ppo:training_envs:NanReward-v0"
     done = hotloop("train", target, *SHORT, "--checkpoint", "a.checkpoint", cwd=project)
@@ -217,6 +220,7 @@ def test_a_resume_refuses_another_course(
     assert (trained / "a.checkpoint").read_bytes() == before
 
 
+@pytest.mark.long
 def test_a_resume_may_change_where_and_how_long(hotloop: Callable, trained: Path) -> None:
     options = (
         *("--resume=a.checkpoint", CARTPOLE, "--total-steps", 128, "--evaluate-every", 64),
@@ -268,6 +272,7 @@ def test_a_policy_is_evaluated(hotloop: Callable, trained: Path) -> None:
     assert (done.code, done.out) == (2, "")
 
 
+@pytest.mark.long
 def test_json_alone_is_printed(hotloop: Callable, project: Path) -> None:
     done = hotloop("train", CARTPOLE, *SHORT, "--total-steps", 32, "--json", cwd=project)
     found = json.loads(done.out)
@@ -311,6 +316,7 @@ def test_the_figures_are_shown_while_a_training_lasts_on_a_terminal(
     assert terminal.settings_now() == terminal.settings
 
 
+@pytest.mark.long
 def test_events_are_written(hotloop: Callable, project: Path) -> None:
     pytest.importorskip("tensorboard")
     options = ("--total-steps", 64, "--tensorboard", "events", "--checkpoint", "a.checkpoint")

@@ -34,6 +34,7 @@ def test_stages_and_loops_load_neither_torch_nor_ray() -> None:
     assert modules_loaded_by(code).isdisjoint({"torch", "ray"})
 
 
+@pytest.mark.long
 def test_every_module_of_a_verb_but_train_loads_neither_torch_nor_ray() -> None:
     code = "import hotloop.cli.benchmark, hotloop.cli.simplify, hotloop.cli.report"
     assert modules_loaded_by(f"{code}, hotloop.cli.doctor").isdisjoint({"torch", "ray"})

@@ -132,6 +132,7 @@ def test_where_there_is_a_native_engine_it_is_named():
     )
 
 
+@pytest.mark.long
 def test_a_probe_tells_work_from_waiting():
     def made(kind):
         settings = SyntheticSettings(step=Duration(2e-3, kind), obs_bytes=640)

@@ -272,6 +272,7 @@ def test_attributes_and_calls():
 QUICK = ConformanceSettings(steps=60, max_steps=300, misuse=False)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kwargs", [{}, {"batch_size": 2}, {"splits": 2}], ids=str)
 @pytest.mark.parametrize("engine", [SerialVectorEnv, partial(ProcessVectorEnv, num_workers=2)])

@@ -269,6 +269,7 @@ def test_part_of_a_vector_env_is_refused_and_the_rest_goes_on(pool, carrier):
     assert sorted([*envs.recv()[4]["env_id"], *envs.recv()[4]["env_id"]]) == [0, 1, 2, 3]
 
 
+@pytest.mark.long
 def test_a_batch_after_a_reset_has_whole_vector_envs(pool):
     envs = pool(ProcessVectorEnv, [native(16)] * 2, num_workers=2, batch_size=16)
     for seed in range(200):

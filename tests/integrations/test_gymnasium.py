@@ -309,6 +309,7 @@ assert gymnasium.make_vec("hotloop/CartPole-v1", 5).reset(seed=0)[0].shape == (5
 """
 
 
+@pytest.mark.long
 def test_ids_in_a_fresh_interpreter():
     """Gymnasium imports the package that stands before the colon."""
     done = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True)

@@ -94,6 +94,7 @@ def both(nested, mode, size, opened):
     return opened(mine), opened(own)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["same_step", "disabled"])
 @pytest.mark.parametrize("nested", [False, True])
 def test_buffers_are_those_of_their_own_collector(nested, mode, opened):

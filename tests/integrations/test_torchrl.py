@@ -210,6 +210,7 @@ def test_learning_is_equal():
     assert abs(np.median(ours) - np.median(own)) < 0.1
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_without_new_weights_nothing_is_learned():
     assert learned(our_collector, 0, send=False) < 0.5

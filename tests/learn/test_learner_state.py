@@ -125,6 +125,7 @@ def test_targets_of_learners():
         learner_type("impalla")
 
 
+@pytest.mark.long
 def test_an_unknown_learner_loads_no_torch():
     code = """
 import sys

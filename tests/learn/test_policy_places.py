@@ -157,6 +157,7 @@ def test_a_resumed_ppo_beside_its_envs_meets_the_unbroken_one(tmp_path):
     )
 
 
+@pytest.mark.long
 def test_only_with_a_server_ppo_promises_no_bits(make):
     assert make("ppo", policy_at="envs").synchronous
     assert not make("ppo", policy_at="server").synchronous

@@ -173,6 +173,7 @@ while True:
 """
 
 
+@pytest.mark.long
 def test_a_script_with_stages_is_watched_by_their_calls(tmp_path: Path) -> None:
     path = tmp_path / "staged.py"
     path.write_text(STAGED)

@@ -52,6 +52,7 @@ def test_it_starts_from_one_release_of_a_python_that_is_tested(file: Path) -> No
     assert f"Programming Language :: Python :: {found[1]}" in PROJECT["classifiers"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_a_package_can_be_built_of_what_it_copies(file: Path, tmp_path: Path) -> None:
     ignored = (ROOT / ".dockerignore").read_text().splitlines()

@@ -127,6 +127,7 @@ def test_from_doctor_to_the_first_page_needs_no_extra(plain: Environment, tmp_pa
     assert list(plain.home.iterdir()) == [], "something was left in the home folder"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "extra"),
     [

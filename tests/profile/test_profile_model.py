@@ -137,6 +137,7 @@ def test_products_are_those_of_torchs_own_counter(learning: ModelProfile) -> Non
     assert sum(each.cost.flops for each in products) == counter.get_total_flops()
 
 
+@pytest.mark.long
 def test_an_operation_without_a_rule_is_named_with_stage_line_and_calls() -> None:
     with torch.library._scoped_library("planted_model", "DEF") as library:
         library.define("fold(Tensor x) -> Tensor")
@@ -179,6 +180,7 @@ def test_a_backward_operation_without_a_rule_has_the_line_of_its_forward() -> No
     assert set(backwards) == {line_of(planted)}
 
 
+@pytest.mark.long
 def test_what_is_computed_again_in_the_backward_pass_is_of_its_module() -> None:
     from torch.utils.checkpoint import checkpoint
 

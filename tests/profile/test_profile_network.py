@@ -141,6 +141,7 @@ def slow(pair: tuple[socket.socket, socket.socket]) -> Iterator[Slow]:
     server.thread.join()
 
 
+@pytest.mark.long
 def test_a_slow_socket_is_named_with_its_stage_line_bytes_and_waiting(slow: Slow) -> None:
     found = profiled(1.0, fetch=slow.fetch, think=lambda: sum(range(1000)))
     fetch = of(found, "fetch")

@@ -97,6 +97,7 @@ def test_why_py_spy_does_not_work_is_one_sentence(said: str, why: str) -> None:
     assert "backtrace" not in told
 
 
+@pytest.mark.long
 def test_native_frames_are_refused_by_those_that_see_none(monkeypatch: pytest.MonkeyPatch) -> None:
     without = {name: make for name, make in SAMPLERS.items() if name != "py-spy"}
     monkeypatch.setattr(time_profile, "SAMPLERS", without)

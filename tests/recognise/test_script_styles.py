@@ -245,6 +245,7 @@ def test_a_loop_that_changes_its_weights_by_itself(tmp_path: Path) -> None:
     assert stages_of(found) >= {"backward"}
 
 
+@pytest.mark.long
 def test_what_was_seen_of_a_script_that_ended_before_its_iterations_were_known(
     tmp_path: Path,
 ) -> None:

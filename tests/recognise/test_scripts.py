@@ -357,6 +357,7 @@ def test_calls_within_a_function_of_the_script_s_own_begin_no_iteration(tmp_path
     assert gain.value > 0.3
 
 
+@pytest.mark.long
 def test_a_function_that_the_script_does_not_define_is_refused_with_the_nearest(
     tmp_path: Path,
 ) -> None:
@@ -372,6 +373,7 @@ def test_the_stage_that_begins_an_iteration_can_be_chosen(tmp_path: Path) -> Non
     assert steps.calls_per_iteration == pytest.approx(1)
 
 
+@pytest.mark.long
 def test_a_stage_that_there_is_not_begins_no_iteration(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="'env step'"):
         run_benchmark(written(tmp_path, ACTING, hidden=None), seconds=1, iteration="env stpe")

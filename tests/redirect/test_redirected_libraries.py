@@ -139,6 +139,7 @@ def test_tensorboardx_writes_below_the_run(run: Redirect, root: Path) -> None:
     assert {path.parent for path in run.files} == {root / "runs/two"}
 
 
+@pytest.mark.long
 def test_safetensors_are_saved_and_loaded(run: Redirect, root: Path) -> None:
     pytest.importorskip("safetensors")
     numpy = importlib.import_module("safetensors.numpy")

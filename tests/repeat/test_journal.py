@@ -344,6 +344,7 @@ def test_a_full_disk_is_said_and_what_was_noted_stays(tmp_path: Path) -> None:
 MAKE = "from pathlib import Path\nfrom hotloop.repeat.journal import Journal\n"
 
 
+@pytest.mark.long
 def test_a_read_only_folder_is_said_and_can_still_be_read(tmp_path: Path) -> None:
     made = f"{MAKE}Journal(Path('disk/.hotloop/journal.db')).prepare()"
     between = f'{sys.executable} -c "{made}" && mount -o remount,ro disk'
@@ -358,6 +359,7 @@ def test_a_read_only_folder_without_a_journal_is_said(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "0 0"
 
 
+@pytest.mark.long
 def test_preparing_finds_out_before_anything_is_noted(tmp_path: Path) -> None:
     made = f"{MAKE}Journal(Path('disk/.hotloop/journal.db')).prepare()"
     between = f'{sys.executable} -c "{made}" && mount -o remount,ro disk'

@@ -144,6 +144,7 @@ def test_a_narrow_window_scrolls_down_only(browser: Any, place: Path, width: int
     page.close()
 
 
+@pytest.mark.long
 def test_the_keyboard_opens_what_is_folded(opened: Opened) -> None:
     page = opened.page
     folded = page.locator("details").count()

@@ -29,6 +29,7 @@ def metered(held: np.ndarray, *, period_s: float = 0.5, card: float = np.nan) ->
     return dataclasses.replace(run, arrays={**run.arrays, "meters": meters})
 
 
+@pytest.mark.long
 def test_the_peak_is_the_runs_whatever_was_joined() -> None:
     held = np.full(5000, 1.0 * GIBIBYTE)
     held[3217] = 3.5 * GIBIBYTE

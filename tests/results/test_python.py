@@ -150,6 +150,7 @@ def test_a_result_is_saved_where_asked(
     assert noted.metrics[RATE].value == benchmarked.summary.units_per_s.value
 
 
+@pytest.mark.long
 def test_a_target_is_named_as_on_the_command_line() -> None:
     result = hotloop.run_benchmark(f"{TARGETS / 'loops.py'}:two_stages", **BRIEFLY)
     assert result.summary.target.endswith("loops.py:two_stages")

@@ -77,6 +77,7 @@ def test_memory_that_was_dropped_is_used_again():
         np.testing.assert_array_equal(view, copied.obs[2:4])  # a view keeps the memory too
 
 
+@pytest.mark.long
 def test_memory_that_was_kept_for_a_while_is_given_back():
     with FragmentCollector(MAKE, policy, fragment_steps=10, num_workers=1) as collector:
         worker = collector._workers._workers[0]
@@ -91,6 +92,7 @@ def test_memory_that_was_kept_for_a_while_is_given_back():
         assert memory_descriptors(worker.process.pid) <= 7 + SPARE_BLOCKS
 
 
+@pytest.mark.long
 def test_resting_blocks_may_be_nested_and_lose_nothing():
     with FragmentCollector(MAKE, policy, **SETTINGS) as collector:
         fragments = collector.collect(2)
@@ -237,6 +239,7 @@ def test_many_updates_do_not_wait_for_a_slow_worker(tmp_path):
         assert versions[-1] == version == 1000
 
 
+@pytest.mark.long
 def test_stacked_frames_are_sent_once_and_arrive_equal():
     make = partial(SerialVectorEnv, [Stacked] * 2, autoreset_mode="same_step")
     plain = StepCollector(make(), zeros, fragment_steps=30, seed=0)
@@ -254,6 +257,7 @@ def zeros(obs):
     return np.zeros(len(obs), np.int64)
 
 
+@pytest.mark.long
 def test_values_without_a_shape_are_sent_beside_the_memory():
     make = partial(SerialVectorEnv, [Everything] * 2, autoreset_mode="same_step")
     with FragmentCollector(make, act_on_everything, fragment_steps=4, num_workers=1) as collector:
@@ -298,6 +302,7 @@ def test_workers_carry_any_vector_env():
             check_truth(collector.collect(4))
 
 
+@pytest.mark.long
 def test_an_error_is_raised_in_the_driver_and_the_other_workers_go_on():
     make = partial(faulty, "raise", seed=2)  # env 0 of worker 1
     with FragmentCollector(make, policy, **SETTINGS, restarts=1) as collector:
@@ -317,6 +322,7 @@ def test_an_error_is_raised_in_the_driver_and_the_other_workers_go_on():
         check_truth([f for f in got + again if worker_of(f) == 0])
 
 
+@pytest.mark.long
 def test_an_error_that_cannot_be_pickled_keeps_its_message():
     with (
         FragmentCollector(MAKE, Raises(), **SETTINGS) as collector,

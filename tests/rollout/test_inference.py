@@ -322,6 +322,7 @@ def test_steps_are_stamped_with_the_version_that_acted(collector):
     assert (fragment.extras["weight"] == 2.0).all()
 
 
+@pytest.mark.long
 def test_another_policy_and_weights_for_it(collector):
     check_weights_behind_a_policy(collector(MAKE, Scaled()))
 
@@ -363,6 +364,7 @@ def test_a_server_that_workers_find_before_the_driver_acts_by_what_was_sent_firs
         server.close()
 
 
+@pytest.mark.long
 def test_a_server_that_dies_for_good_is_said(collector):
     made = collector(MAKE, policy, restarts=0)
     made.collect(2)
@@ -495,17 +497,20 @@ def _raise():
     raise FileNotFoundError("no weights here")
 
 
+@pytest.mark.long
 def test_a_server_that_cannot_start_says_why(collector):
     with pytest.raises(FileNotFoundError, match="no weights here") as caught:
         collector(MAKE, Unloadable()).collect()
     assert "in the inference server" in caught.value.__notes__
 
 
+@pytest.mark.long
 def test_a_device_needs_a_policy_that_can_go_there(collector):
     with pytest.raises(SettingError, match=r"has no method on\(device\), got 'cuda'"):
         collector(MAKE, policy, server=InferenceSettings(device="cuda")).collect()
 
 
+@pytest.mark.long
 def test_an_env_that_raises_beside_a_server(collector):
     with pytest.raises(ZeroDivisionError, match="the planted fault"):
         collector(partial(faulty, "raise", 0), policy, restarts=0).collect(50_000)

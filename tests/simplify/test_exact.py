@@ -77,6 +77,7 @@ def test_the_cost_of_measuring_is_left_out_of_a_gain() -> None:
     assert value(gains[0]) - uncorrected.value < 2 * gains[0].half_width  # type: ignore[union-attr]
 
 
+@pytest.mark.long
 def test_a_serial_loop_gains_what_each_stage_takes(
     control: SharedControl, clock: FakeClock
 ) -> None:
@@ -137,6 +138,7 @@ def test_a_real_fix_gains_what_was_predicted(clock: FakeClock) -> None:
     assert value(row(before, "step").gain_if_faster) == pytest.approx(achieved)
 
 
+@pytest.mark.long
 def test_an_effectful_stage_is_never_replaced(control: SharedControl, clock: FakeClock) -> None:
     saved: list[int] = []
 
@@ -164,6 +166,7 @@ def test_an_effectful_stage_is_never_replaced(control: SharedControl, clock: Fak
     assert found.slack.slack_ns.value == pytest.approx(0, abs=0.02 * MS)  # type: ignore[union-attr]
 
 
+@pytest.mark.long
 def test_a_stage_that_claims_state_which_is_not_declared_is_not_replaced(
     control: SharedControl, clock: FakeClock
 ) -> None:
@@ -197,6 +200,7 @@ def test_state_that_cannot_be_put_back_is_named_before_anything_is_touched(
     measurement.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("may_go_on", [False, True])
 def test_what_cannot_be_put_back_holds_back_only_the_stages_that_work_on_it(
     control: SharedControl, clock: FakeClock, may_go_on: bool
@@ -237,6 +241,7 @@ def test_only_declared_state_may_go_on() -> None:
         Loop(body=lambda: 1, state=[1], may_go_on=[1, {}])
 
 
+@pytest.mark.long
 def test_nothing_that_experimental_arms_did_survives(
     control: SharedControl, clock: FakeClock
 ) -> None:
@@ -283,6 +288,7 @@ def test_nothing_that_experimental_arms_did_survives(
     assert after_experiment == float(np.random.random())
 
 
+@pytest.mark.long
 def test_an_interrupted_experiment_puts_the_state_back_too(
     control: SharedControl, clock: FakeClock
 ) -> None:
@@ -424,6 +430,7 @@ def test_violations_are_named_and_such_a_stage_is_not_replaced(
     assert isinstance(row(verdict, "source").gain, Interval)
 
 
+@pytest.mark.long
 def test_inner_stages_are_measured_and_that_they_do_not_run_is_reported(
     control: SharedControl, clock: FakeClock
 ) -> None:
@@ -516,6 +523,7 @@ def test_stages_too_small_alone_are_tried_in_pairs(
     assert verdict.fix is pair
 
 
+@pytest.mark.long
 def test_two_kinds_of_calls_are_warned_of(control: SharedControl, clock: FakeClock) -> None:
     calls = 0
 
@@ -548,6 +556,7 @@ def test_outputs_that_consumers_write_into_are_warned_of(
     assert any("output of load is written into" in warning for warning in verdict.warnings)
 
 
+@pytest.mark.long
 def test_iterations_with_different_units_are_compared_by_the_unit(
     control: SharedControl, clock: FakeClock
 ) -> None:
@@ -599,6 +608,7 @@ def test_a_noisy_machine_gets_no_verdict_but_the_time_it_would_take(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("held_at_s", [0.05 * k for k in range(1, 14)])
 def test_a_budget_that_is_over_before_the_first_round_is_refused(held_at_s: float) -> None:
     """A machine that has no time for the loop for longer than the budget, at whatever place."""

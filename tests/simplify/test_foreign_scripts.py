@@ -132,6 +132,7 @@ def test_commands_take_turns_and_only_their_own_time_counts(
     assert 2 <= changes <= 100
 
 
+@pytest.mark.long
 def test_a_command_that_does_not_end_is_killed_and_the_other_goes_on(harness: ModuleType) -> None:
     run_in_turns = importlib.import_module("league.process").run_in_turns
     endless = "import subprocess, sys; subprocess.run(['sleep', '1000.25'])"

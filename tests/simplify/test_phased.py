@@ -56,6 +56,7 @@ def planted(verdict: Verdict, gains: dict[str, Interval | Unknown], **others: ob
     return dataclasses.replace(verdict, rows=rows, refused=None, **others)
 
 
+@pytest.mark.long
 def test_a_gain_counts_with_the_phases_part_of_the_time(verdict: Verdict) -> None:
     rollout = planted(verdict, {"env step": Interval(0.5, 0.4, 0.6)}, units_per_iteration=8.0)
     update = planted(verdict, {"backward": Interval(0.2, 0.1, 0.3)}, units_per_iteration=0.0)

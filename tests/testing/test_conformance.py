@@ -211,6 +211,7 @@ def test_a_crash_outside_of_an_episode_is_survived_and_named(make, timeout_s, go
     assert report.failures[0].got == got
 
 
+@pytest.mark.long
 def test_misuse_without_a_crash_passes():
     for make in (faulty.Sound, faulty.vector()):
         report = look(make, ConformanceSettings(steps=20, max_steps=100))

@@ -110,6 +110,7 @@ def test_expected_model_is_exact_on_a_directed_tree() -> None:
     np.testing.assert_allclose(found, exact_gradient(TREE_PROBLEM, np.ones(6)), rtol=1e-4)
 
 
+@pytest.mark.long
 def test_message_passing_has_no_bias_on_a_directed_tree() -> None:
     runs = 1500
     found = gradients(MessagePassing(), TREE_PROBLEM, runs)

@@ -143,6 +143,7 @@ def test_a_start_holds_nothing_that_a_later_step_changes() -> None:
     assert spread_start(runner).first_step == 5
 
 
+@pytest.mark.long
 def test_calibration_finds_planted_parameters_from_python() -> None:
     planted = run_of(flu(program=fused), replicates=40, seed=1_000)
     planted.set_parameters({RATE: torch.tensor([1.3, 0.6]), MORTALITY: torch.tensor(0.4)})
