@@ -1,7 +1,9 @@
 """What processes that a script starts leave behind: nothing."""
 
 import multiprocessing
+import multiprocessing.forkserver
 import os
+import signal
 import tempfile
 from multiprocessing.connection import Listener, arbitrary_address
 from multiprocessing.resource_sharer import DupFd
@@ -95,3 +97,12 @@ def test_the_server_that_forks_begins_anew_afterwards(tmp_path: Path) -> None:
     with own_folder_of_sockets(str(tmp_path)):
         assert worked()
     assert worked()
+
+
+def test_what_the_server_has_forked_ends_with_it(tmp_path: Path) -> None:
+    multiprocessing.forkserver._forkserver._stop()  # another test may have begun one
+    with own_folder_of_sockets(str(tmp_path)):
+        child = multiprocessing.get_context("forkserver").Process(target=signal.pause)
+        child.start()
+        assert child.is_alive()
+    assert child.exitcode == -signal.SIGTERM

@@ -5,9 +5,11 @@ is sent the work. One thing more in it joins the run when it is unpickled.
 """
 
 import functools
+import multiprocessing
 import multiprocessing.util
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -85,7 +87,32 @@ def _end_helpers(folder: str) -> None:
             sharing.stop(timeout=_END_S)
     forking: Any = sys.modules.get("multiprocessing.forkserver")
     if forking and str(forking._forkserver._forkserver_address).startswith(f"{folder}/"):
-        forking._forkserver._stop()
+        _end_fork_server(forking._forkserver)
+
+
+def _end_fork_server(server: Any) -> None:
+    """End a fork server and the processes that it has begun, in whatever they are.
+
+    It is waited for, and would live as long as one of them, such as the worker of a vector env that
+    the script has not closed.
+    """
+    begun: Any = sys.modules["multiprocessing.popen_forkserver"]
+    children = [
+        each
+        for each in multiprocessing.active_children()
+        if isinstance(each._popen, begun.Popen)  # type: ignore[attr-defined]
+    ]
+    for child in children:
+        child.terminate()
+    for child in children:
+        child.join(_END_S)
+        if child.is_alive():
+            child.kill()
+            child.join()
+    # One that they have begun would keep it alive too.
+    with suppress(ProcessLookupError):
+        os.kill(server._forkserver_pid, signal.SIGKILL)
+    server._stop()
 
 
 def _remove_sockets(folder: str) -> None:

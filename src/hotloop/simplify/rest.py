@@ -40,13 +40,11 @@ class Frame:
 class RestSamples:
     """The time at each stack that was sampled, and which functions call stages."""
 
-    seconds: float = 0.0
     around: set[types.CodeType] = field(default_factory=set)
     stacks: dict[tuple[Frame, ...], float] = field(default_factory=dict)
 
     def take(self, stack: Sequence[types.FrameType], seconds: float) -> None:
         """Count one sample, the innermost frame first, for so much time."""
-        self.seconds += seconds
         codes = [frame.f_code for frame in reversed(stack)]
         staged = next((k for k, code in enumerate(codes) if code.co_name.startswith(FRAME)), None)
         if staged is not None:
@@ -55,9 +53,14 @@ class RestSamples:
         frames = tuple(_frame(each) for each in reversed(stack))
         self.stacks[frames] = self.stacks.get(frames, 0.0) + seconds
 
-    def places(self) -> list[Place]:
-        """What runs between the stages, by its share of the time."""
-        if not self.around:
+    def places(self, rest_share: float) -> list[Place]:
+        """What runs between the stages, by its share of the time.
+
+        rest_share: of the time, as timed, that is between the stages. Samples say only what it is
+        made of: where no core is free for the sampler, most are taken where the loop sleeps.
+        """
+        between_s = sum(self.stacks.values())
+        if not self.around or not between_s:
             return []
         lines: dict[tuple[types.CodeType, str | None], Counter[int]] = {}
         for stack, seconds in self.stacks.items():
@@ -65,9 +68,10 @@ class RestSamples:
             if not frame.code.co_filename.startswith(_OWN):
                 of_function = lines.setdefault((frame.code, stage), Counter())
                 of_function[frame.line] += round(seconds * 1e9)
+        shares = {key: of.total() * 1e-9 / between_s * rest_share for key, of in lines.items()}
         found = [
             Place(
-                share=of.total() * 1e-9 / self.seconds,
+                share=shares[code, stage],
                 function=code.co_qualname,
                 file=code.co_filename,
                 line=of.most_common(1)[0][0],
@@ -75,7 +79,7 @@ class RestSamples:
                 stage=stage,
             )
             for (code, stage), of in lines.items()
-            if of.total() * 1e-9 >= WORTH_A_NAME * self.seconds
+            if shares[code, stage] >= WORTH_A_NAME
         ]
         return sorted(found, key=lambda place: -place.share)[:MOST]
 
@@ -105,7 +109,7 @@ def sample_rest(records: Sequence[Record], budget: float) -> Measurement[None]:
         sampler.stop()
     for record in records:
         record.iterations_kept += len(block.duration_ns)
-        record.rest_places = samples.places()
+        record.rest_places = samples.places(record.rest_share)
 
 
 def _frame(frame: types.FrameType) -> Frame:
