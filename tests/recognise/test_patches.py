@@ -47,6 +47,14 @@ def test_a_profiler_tells_two_changed_functions_apart() -> None:
     patches.undo()
 
 
+def test_a_method_of_one_object_is_changed_for_it_alone() -> None:
+    patches, one = Patches(), Base()
+    patches.function(one, "step", louder)
+    assert (one.step(), Base().step()) == ("BASE", "base")
+    patches.undo()
+    assert one.step() == "base"
+
+
 def test_a_method_keeps_its_name_signature_and_docstring_and_is_put_back() -> None:
     before = Base.__dict__["step"]
     patches = Patches()

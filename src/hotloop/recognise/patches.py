@@ -40,9 +40,8 @@ class Patches:
         dressed: Any = functools.wraps(function)(make(function))
         if isfunction(dressed):
             # Each has a code object of its own: profilers tell functions apart by theirs.
-            dressed.__code__ = dressed.__code__.replace(
-                co_name=name, co_qualname=f"{owner.__name__}.{name}"
-            )
+            of = getattr(owner, "__name__", type(owner).__name__)  # of a module, a class, an object
+            dressed.__code__ = dressed.__code__.replace(co_name=name, co_qualname=f"{of}.{name}")
         if isinstance(held, classmethod | staticmethod):
             dressed = type(held)(dressed)
         self.set(owner, name, dressed)
