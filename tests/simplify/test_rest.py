@@ -36,11 +36,9 @@ def normalise() -> None:
     time.sleep(0.005)
 
 
-@pytest.fixture(scope="module")
-def places() -> list[Place]:
+def sampled(record: Record) -> list[Place]:
     """Of a loop that acts for 2 of 18 ms, and does three other things."""
     control = SharedControl()
-    timed_stage: Any = types.SimpleNamespace(share=ACT_SHARE, inside=None, beside_main=False)
     act = Stage("act", control=control)(lambda: time.sleep(0.002))
 
     def within() -> None:
@@ -53,10 +51,16 @@ def places() -> list[Place]:
         [time.sleep(0.001) for _ in range(2)]  # the time of the loop's own lines
         return 1
 
-    record = Record()
-    record.stages.append(timed_stage)
     drive(Loop(body), sample_rest([record], budget=25.0), control)
     return record.rest_places
+
+
+@pytest.fixture(scope="module")
+def places() -> list[Place]:
+    record = Record()
+    timed_stage: Any = types.SimpleNamespace(share=ACT_SHARE, inside=None, beside_main=False)
+    record.stages.append(timed_stage)
+    return sampled(record)
 
 
 def test_functions_between_the_stages_are_named_as_stages_are(places: list[Place]) -> None:
@@ -69,7 +73,7 @@ def test_functions_between_the_stages_are_named_as_stages_are(places: list[Place
 
 def test_what_a_function_that_calls_stages_does_by_itself(places: list[Place]) -> None:
     by_itself = [place for place in places if place.calls_stages]
-    assert [place.function for place in by_itself] == ["places.<locals>.body"]
+    assert [place.function for place in by_itself] == ["sampled.<locals>.body"]
     assert by_itself[0].stage is None
     with open(__file__) as file:
         assert "the loop's own lines" in file.readlines()[by_itself[0].line - 1]
@@ -80,3 +84,7 @@ def test_stages_and_hotloop_are_not_among_them(places: list[Place]) -> None:
     assert all(__file__ == place.file for place in places)
     # Samples say what the time between the stages is made of, and not how much it is.
     assert sum(place.share for place in places) <= (1 - ACT_SHARE) * 1.001
+
+
+def test_before_the_stages_are_timed_they_have_their_share_of_the_samples() -> None:
+    assert 0.1 < sum(place.share for place in sampled(Record())) < 1.0

@@ -38,13 +38,18 @@ class Frame:
 
 @dataclass
 class RestSamples:
-    """The time at each stack that was sampled, and which functions call stages."""
+    """The time at each stack that was sampled, and which functions call stages.
 
+    seconds: of all samples, those within stages included.
+    """
+
+    seconds: float = 0.0
     around: set[types.CodeType] = field(default_factory=set)
     stacks: dict[tuple[Frame, ...], float] = field(default_factory=dict)
 
     def take(self, stack: Sequence[types.FrameType], seconds: float) -> None:
         """Count one sample, the innermost frame first, for so much time."""
+        self.seconds += seconds
         codes = [frame.f_code for frame in reversed(stack)]
         staged = next((k for k, code in enumerate(codes) if code.co_name.startswith(FRAME)), None)
         if staged is not None:
@@ -53,15 +58,18 @@ class RestSamples:
         frames = tuple(_frame(each) for each in reversed(stack))
         self.stacks[frames] = self.stacks.get(frames, 0.0) + seconds
 
-    def places(self, rest_share: float) -> list[Place]:
+    def places(self, rest_share: float | None) -> list[Place]:
         """What runs between the stages, by its share of the time.
 
-        rest_share: of the time, as timed, that is between the stages. Samples say only what it is
-        made of: where no core is free for the sampler, most are taken where the loop sleeps.
+        rest_share: of the time, as timed, that is between the stages; None: as sampled. Samples say
+        best what it is made of: where no core is free for the sampler, most are taken where the
+        loop sleeps.
         """
         between_s = sum(self.stacks.values())
         if not self.around or not between_s:
             return []
+        if rest_share is None:
+            rest_share = between_s / self.seconds
         lines: dict[tuple[types.CodeType, str | None], Counter[int]] = {}
         for stack, seconds in self.stacks.items():
             frame, stage = self._at(stack)
@@ -109,7 +117,8 @@ def sample_rest(records: Sequence[Record], budget: float) -> Measurement[None]:
         sampler.stop()
     for record in records:
         record.iterations_kept += len(block.duration_ns)
-        record.rest_places = samples.places(record.rest_share)
+        # Of a loop that is measured phase by phase, the stages have not been timed yet.
+        record.rest_places = samples.places(record.rest_share if record.stages else None)
 
 
 def _frame(frame: types.FrameType) -> Frame:
