@@ -229,6 +229,7 @@ def test_networks_that_do_not_fit_are_refused():
         make_policy(VECTOR, TWO, network=lambda space: nn.Linear(9, 3))
     assert "called with two observations of zeros" in raised.value.__notes__[0]
     refused(r"hidden_size.*linear_network", linear_network, kind=SettingError, hidden_size=32)
+    refused(r"activation.*linear_network", linear_network, kind=SettingError, activation="relu")
     refused(
         r"normalise_observations.*images are scaled",
         "auto",

@@ -1,5 +1,8 @@
 """Policies: NumPy against torch for every kind of space, moments, state, and refusals."""
 
+import math
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -62,21 +65,32 @@ def test_fast_equals_plain(name):
     assert policy.grad.any()
 
 
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
 @pytest.mark.parametrize("space", ACTIONS, ids=str)
-def test_two_separate_perceptrons(space):
-    """Run as one, actor and critic are what each would be alone."""
-    policy = moved_policy(spaces.Box(-1, 1, (2, 3), np.float64), space, hidden_size=16)
+def test_two_separate_perceptrons(space, activation):
+    """Run as one, actor and critic are what each would be alone, wherever they are computed."""
+    policy = moved_policy(
+        spaces.Box(-1, 1, (2, 3), np.float64), space, hidden_size=16, activation=activation
+    )
+    activated = {"tanh": torch.tanh, "relu": torch.relu}[activation]
     obs = np.random.default_rng(1).normal(size=(7, 2, 3))
     flat = torch.from_numpy(obs.reshape(7, -1).astype(np.float32))
     network = policy.network
     for net, expected in enumerate(policy.outputs(obs)):
         hidden = flat
         for weight, bias in zip(network.weights[:-1], network.biases[:-1], strict=True):
-            hidden = torch.tanh(hidden @ weight[net] + bias[net])
+            hidden = activated(hidden @ weight[net] + bias[net])
         alone = (hidden @ network.weights[-1][net] + network.biases[-1][net]).detach().numpy()
         width = policy.distribution.size - policy.distribution.free
         got = expected[:, :width] if net == 0 else expected[:, None]
         np.testing.assert_allclose(alone[:, : got.shape[1]], got, rtol=1e-5, atol=1e-6)
+    copied = pickle.loads(pickle.dumps(policy.network.acting))
+    learned = (part.detach() for part in policy(policy.tensors(obs)))
+    for *others, expected in zip(
+        copied(obs), copied.on("cpu")(obs), learned, policy.outputs(obs), strict=True
+    ):
+        for other in others:
+            np.testing.assert_allclose(other, expected, rtol=1e-5, atol=1e-6)
     if isinstance(space, spaces.Box):
         free = policy.outputs(obs)[0][:, 2:]
         np.testing.assert_array_equal(free, network.free.detach().expand(7, 2))
@@ -248,6 +262,21 @@ def test_the_state_of_another_policy_is_refused_and_changes_nothing():
     np.testing.assert_array_equal(policy.state_dict()["parameters"], before)
 
 
+@pytest.mark.parametrize("observations", [VECTOR, IMAGE_FIRST], ids=["vector", "image"])
+def test_continuous_actions_begin_with_the_standard_deviation_that_is_asked_for(observations):
+    policy = make_policy(observations, spaces.Box(-1, 1, (2,)), initial_std=0.25, seed=1)
+    obs = sampled(observations, 500)
+    action, extras = policy.actor(0)(obs)
+    means = policy.outputs(obs)[0][:, :2]
+    drawn = (action - means).std()
+    assert drawn == pytest.approx(0.25, rel=0.1)  # of 1,000 draws
+    distance = (action - means) / 0.25
+    expected = -(distance**2 / 2 + math.log(0.25 * math.sqrt(2 * math.pi))).sum(1)
+    np.testing.assert_allclose(extras["log_prob"], expected, rtol=1e-4, atol=1e-4)
+    usual = make_policy(observations, spaces.Box(-1, 1, (2,)), seed=1)
+    np.testing.assert_array_equal(usual.greedy(obs), policy.greedy(obs))
+
+
 def test_messages():
     with pytest.raises(TargetError, match=r"actions: expected Discrete, .* got Dict"):
         make_policy(VECTOR, spaces.Dict(a=spaces.Discrete(2)))
@@ -257,6 +286,12 @@ def test_messages():
         make_policy(VECTOR, spaces.Discrete(2)).update_moments(np.zeros((1, 5)))
     with pytest.raises(SettingError, match="hidden_size: expected a whole number of 1 or more"):
         make_policy(VECTOR, spaces.Discrete(2), hidden_size=0)
+    with pytest.raises(SettingError, match="expected 'tanh' or 'relu', got 'rely'; did you mean"):
+        make_policy(VECTOR, spaces.Discrete(2), activation="rely")
+    with pytest.raises(SettingError, match="initial_std: expected a finite number above 0, got 0"):
+        make_policy(VECTOR, spaces.Box(-1, 1, (2,)), initial_std=0)
+    with pytest.raises(SettingError, match=r"expected none for actions that are choices, got 0\.5"):
+        make_policy(VECTOR, spaces.Discrete(2), initial_std=0.5)
     with pytest.raises(DeviceError, match=r"device: .* got 'no such device'.*take 'cpu'"):
         make_policy(VECTOR, spaces.Discrete(2), device="no such device")
 

@@ -321,6 +321,8 @@ def policy_for(
         network=settings.network,
         hidden_size=settings.hidden_size,
         hidden_layers=settings.hidden_layers,
+        activation=settings.activation,
+        initial_std=settings.initial_std,
         normalise_observations=settings.normalise_observations,
         seed=settings.seed,
         device=settings.device,

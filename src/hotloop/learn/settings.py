@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 from hotloop.errors import SettingError, did_you_mean, expect_whole
+from hotloop.learn.policies.actor import ACTIVATIONS
 from hotloop.loop.host import usable_cpus
 from hotloop.rollout.inference import InferenceSettings
 from hotloop.rollout.pools import check_resources
@@ -22,6 +23,7 @@ _LIMITS: dict[str, tuple[float, float, bool]] = {
     "max_grad_norm": (0, math.inf, False),
     "clip_rho": (0, math.inf, False),
     "clip_pg_rho": (0, math.inf, False),
+    "initial_std": (0, math.inf, False),
     "replay_ratio": (0, math.inf, False),
     "epsilon": (0, 1, True),
     "epsilon_spread": (0, math.inf, True),
@@ -32,8 +34,8 @@ _MAY_BE_INFINITE = ("clip", "clip_rho", "clip_pg_rho", "max_grad_norm")  # which
 HEAD, ENVS, SERVER, AUTO = "head", "envs", "server", "auto"
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
 PLAIN, COMPILE, GRAPH, PINNED = "plain", "compile", "graph", "pinned"
-# What the settings of an optimiser step may be.
 _CHOICES: dict[str, tuple[str, ...]] = {
+    "activation": tuple(ACTIVATIONS),
     "precision": (FLOAT32, BFLOAT16),
     "compiled": (PLAIN, COMPILE, GRAPH),
     "transfer": (PLAIN, PINNED),
@@ -101,6 +103,10 @@ class LearnerSettings:
     """Units of each hidden layer of an mlp, in the actor and in the critic."""
     hidden_layers: int = 2
     """Hidden layers of an mlp, of the actor and of the critic."""
+    activation: str = "tanh"
+    """What stands between the layers of an mlp: tanh or relu."""
+    initial_std: float = 1.0
+    """Standard deviation of continuous actions at the start; it is learned from there on."""
     normalise_observations: bool = False
     """Whether observations are shifted and scaled by their running mean and deviation."""
     normalise_values: bool = False
@@ -145,11 +151,11 @@ class LearnerSettings:
                 f"{self.target_return}"
             )
         expect_whole(f"{self.algorithm}: num_workers", self.num_workers, 1)
-        self._check_step()
+        self._check_choices()
         self._check_place()
 
-    def _check_step(self) -> None:
-        """Refuse ways of an optimiser step that there are not, or not on the device."""
+    def _check_choices(self) -> None:
+        """Refuse names that there are not, and ways of an optimiser step that want a card."""
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
             if value not in choices:

@@ -7,7 +7,7 @@ takes about twice as long, because the dispatch of an operation outweighs its ar
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -18,6 +18,14 @@ from hotloop.learn.policies.distributions import Actions, ActionSpec, Floats
 from hotloop.learn.policies.masks import ActionMask
 from hotloop.learn.policies.observations import Observations
 
+
+def _relu(hidden: Floats, out: Floats) -> Floats:
+    rectified: Floats = np.maximum(hidden, 0, out=out)
+    return rectified
+
+
+ACTIVATIONS: dict[str, Callable[..., Floats]] = {"tanh": np.tanh, "relu": _relu}
+"""What may stand between a perceptron's layers; each is called with the array and with `out`."""
 CLIP = 10.0
 """Normalised observations are clipped to ±CLIP: one outlier does not upset a young policy."""
 
@@ -57,8 +65,9 @@ class Perceptron:
     """An actor and a critic of one shape, run as one, in NumPy.
 
     sizes: units of each layer, from the inputs to the outputs of the actor. free: outputs after
-    those, which are parameters. parameters: (parameters,), shared, not copied; see
-    `perceptron_shapes` for their order. scaling: as in `Weights`, shared too.
+    those, which are parameters. activation: of `ACTIVATIONS`, between the layers. parameters:
+    (parameters,), shared, not copied; see `perceptron_shapes` for their order. scaling: as in
+    `Weights`, shared too.
     """
 
     def __init__(
@@ -66,10 +75,12 @@ class Perceptron:
         observations: Observations,
         sizes: Sequence[int],
         free: int,
+        activation: str,
         parameters: Floats,
         scaling: Floats | None,
     ) -> None:
         self.observations, self.sizes, self.free = observations, tuple(sizes), free
+        self.activation, self._activated = activation, ACTIVATIONS[activation]
         self.parameters, self.scaling = parameters, scaling
         *views, self._free_outputs = _views(parameters, perceptron_shapes(sizes, free))
         layers = len(views) // 2
@@ -90,7 +101,7 @@ class Perceptron:
         for weight, bias in self._inner:
             hidden = hidden @ weight
             hidden += bias
-            np.tanh(hidden, out=hidden)
+            self._activated(hidden, out=hidden)
         weight, bias = self._last
         hidden = hidden @ weight
         hidden += bias
@@ -117,13 +128,15 @@ class Perceptron:
         # Here, as acting on the CPU needs no torch.
         from hotloop.learn.policies.tensors import PerceptronOn
 
-        return PerceptronOn(self, perceptron_shapes(self.sizes, self.free), device)
+        shapes = perceptron_shapes(self.sizes, self.free)
+        return PerceptronOn(self, shapes, self.activation, device)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The vector travels once; the layers are views of it again where it arrives.
         scaling = None if self.scaling is None else self.scaling.copy()
         parameters = self.parameters.copy()
-        return Perceptron, (self.observations, self.sizes, self.free, parameters, scaling)
+        shape = (self.observations, self.sizes, self.free, self.activation)
+        return Perceptron, (*shape, parameters, scaling)
 
 
 def perceptron_shapes(sizes: Sequence[int], free: int) -> list[tuple[int, ...]]:

@@ -55,7 +55,7 @@ class PerceptronPair:
 
     Layer weights are stacked (2, inputs, outputs), so that each layer is one batched product for
     both; see `perceptron_shapes`. weights, biases, free: leaves of these shapes, which share the
-    memory of `flat`.
+    memory of `flat`. activation: between the layers. initial_std: of continuous actions.
     """
 
     def __init__(
@@ -64,6 +64,8 @@ class PerceptronPair:
         distribution: Distribution,
         hidden_sizes: Sequence[int],
         *,
+        activation: str,
+        initial_std: float,
         scaling: Floats | None,
         seed: int,
         device: torch.device,
@@ -72,7 +74,8 @@ class PerceptronPair:
         sizes = [observations.inputs, *hidden_sizes, distribution.size - free]
         weights = _orthogonal(sizes, torch.Generator().manual_seed(seed))
         rest = perceptron_shapes(sizes, free)[len(weights) :]
-        first = [*weights, *(torch.zeros(shape) for shape in rest)]
+        *biases, free_outputs = (torch.zeros(shape) for shape in rest)
+        first = [*weights, *biases, free_outputs.fill_(math.log(initial_std))]
         self.flat, self.grad, parts = _flattened([tensor.to(device) for tensor in first])
         leaves = []
         for data, slope in parts:
@@ -84,12 +87,13 @@ class PerceptronPair:
         self.leaves: Sequence[Tensor] = leaves
         on_cpu = device.type == "cpu"
         parameters = self.flat.detach().cpu().numpy()
-        acting = Perceptron(observations, sizes, free, parameters, scaling)
+        self.activation = activation
+        acting = Perceptron(observations, sizes, free, activation, parameters, scaling)
         self.acting: ActingNetwork = acting if on_cpu else CopiedPerceptron(acting, self.flat)
 
     def __call__(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Return outputs (N, size) and values (N,) of observations (N, inputs)."""
-        return pair_outputs(obs, self.weights, self.biases, self.free)
+        return pair_outputs(obs, self.weights, self.biases, self.free, self.activation)
 
 
 class CopiedPerceptron:
@@ -126,15 +130,17 @@ class CopiedPerceptron:
 class WithHeads(nn.Module):
     """An actor's and a critic's head on the features that a module makes of observations.
 
-    features: from observations to (N, width).
+    features: from observations to (N, width). initial_std: of continuous actions.
     """
 
-    def __init__(self, features: nn.Module, width: int, distribution: Distribution) -> None:
+    def __init__(
+        self, features: nn.Module, width: int, distribution: Distribution, initial_std: float
+    ) -> None:
         super().__init__()
         self.features = features
         self.actor = nn.Linear(width, distribution.size - distribution.free)
         self.critic = nn.Linear(width, 1)
-        self.free = nn.Parameter(torch.zeros(distribution.free))
+        self.free = nn.Parameter(torch.full((distribution.free,), math.log(initial_std)))
         for head, gain in ((self.actor, ACTOR_GAIN), (self.critic, CRITIC_GAIN)):
             nn.init.orthogonal_(head.weight, gain)
             nn.init.zeros_(head.bias)

@@ -23,7 +23,8 @@ from hotloop.learn.policies.distributions import Distribution, Floats
 from hotloop.learn.policies.observations import Entry, Observations
 from hotloop.learn.policies.tensors import to_tensors
 
-HIDDEN_SIZE, HIDDEN_LAYERS = 64, 2
+HIDDEN_SIZE, HIDDEN_LAYERS, ACTIVATION = 64, 2, "tanh"
+INITIAL_STD = 1.0  # of continuous actions
 
 NetworkFunction = Callable[[gymnasium.Space[Any]], nn.Module]
 """From the space of the observations (without their mask) to a module of features.
@@ -46,6 +47,8 @@ class NetworkRequest:
     distribution: Distribution
     hidden_size: int
     hidden_layers: int
+    activation: str
+    initial_std: float
     scaling: Floats | None
     seed: int
     device: torch.device
@@ -71,11 +74,13 @@ def _auto(request: NetworkRequest) -> ActorCritic:
 
 
 def _mlp(request: NetworkRequest) -> ActorCritic:
-    """Separate perceptrons for actor and critic, on one flat vector, with tanh."""
+    """Separate perceptrons for actor and critic, on one flat vector."""
     return PerceptronPair(
         request.observations,
         request.distribution,
         [request.hidden_size] * request.hidden_layers,
+        activation=request.activation,
+        initial_std=request.initial_std,
         scaling=request.scaling,
         seed=request.seed,
         device=request.device,
@@ -137,16 +142,17 @@ def _with_heads(
             )
         _expect_plain_parameters(features, name)
         width = _width(features, name, prepare(request.observations.layout.empty(2)))
-        module = WithHeads(features, width, request.distribution)
+        module = WithHeads(features, width, request.distribution, request.initial_std)
     return ModuleActorCritic(module.to(request.device), prepare)
 
 
 def _expect_no_perceptron_settings(request: NetworkRequest, name: str) -> None:
-    if (request.hidden_size, request.hidden_layers) != (HIDDEN_SIZE, HIDDEN_LAYERS):
+    given = request.hidden_size, request.hidden_layers, request.activation
+    if given != (HIDDEN_SIZE, HIDDEN_LAYERS, ACTIVATION):
         raise SettingError(
-            f"policy: hidden_size, hidden_layers: expected none with network {name}, which has "
-            f"layers of its own, got {request.hidden_size} and {request.hidden_layers}; leave "
-            "them out, or take network 'mlp'"
+            f"policy: hidden_size, hidden_layers, activation: expected none with network {name}, "
+            f"which has layers of its own, got {', '.join(map(repr, given))}; leave them out, or "
+            "take network 'mlp'"
         )
     if request.scaling is not None:
         raise SettingError(

@@ -4,6 +4,7 @@ Everything with gradients works on tensors, everything that acts on NumPy arrays
 same memory. The tests prove the two equal.
 """
 
+import math
 from typing import Any
 
 import gymnasium
@@ -13,15 +14,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from hotloop.data.layout import Tree
-from hotloop.errors import DeviceError, SettingError, ShapeError, expect_whole
-from hotloop.learn.policies.actor import Actor, Forward, Weights, take_over
+from hotloop.errors import DeviceError, SettingError, ShapeError, did_you_mean, expect_whole
+from hotloop.learn.policies.actor import ACTIVATIONS, Actor, Forward, Weights, take_over
 from hotloop.learn.policies.actor_critic import ActorCritic
 from hotloop.learn.policies.distributions import Actions, ActionSpec, Floats
 from hotloop.learn.policies.explorer import Explorer
 from hotloop.learn.policies.masks import FORBIDDEN, ActionMask, split_space
 from hotloop.learn.policies.networks import (
+    ACTIVATION,
     HIDDEN_LAYERS,
     HIDDEN_SIZE,
+    INITIAL_STD,
     NetworkFunction,
     NetworkRequest,
     make_network,
@@ -40,6 +43,8 @@ def make_policy(
     network: str | NetworkFunction = "auto",
     hidden_size: int = HIDDEN_SIZE,
     hidden_layers: int = HIDDEN_LAYERS,
+    activation: str = ACTIVATION,
+    initial_std: float = INITIAL_STD,
     normalise_observations: bool = False,
     seed: int = 0,
     device: str | torch.device = "cpu",
@@ -51,7 +56,9 @@ def make_policy(
     network: "auto" takes the perceptron, or the Nature CNN where there is an image; see
     `NETWORKS`. "module:function" or a function makes a module of features, `NetworkFunction`; the
     heads of actor and critic are put on it.
-    hidden_size, hidden_layers: units and number of the perceptron's hidden layers.
+    hidden_size, hidden_layers: units and number of the perceptron's hidden layers. activation:
+    between them, "tanh" or "relu".
+    initial_std: standard deviation of continuous actions before anything is learned.
     normalise_observations: of the perceptron: each entry of the flat vector by its running mean
     and standard deviation, see `Policy.update_moments`.
     seed: the same one gives the same parameters.
@@ -62,7 +69,9 @@ def make_policy(
     expect_whole("policy: hidden_size", hidden_size, 1)
     expect_whole("policy: hidden_layers", hidden_layers, 1)
     expect_whole("policy: seed", seed, 0)
+    _expect_activation(activation)
     actions = ActionSpec.of(action_space)
+    _expect_std(initial_std, actions, action_space)
     rest, mask = split_space(observation_space, actions.distribution)
     observations = Observations.of(rest)
     scaling = _scaling(no_moments((observations.inputs,))) if normalise_observations else None
@@ -72,6 +81,8 @@ def make_policy(
         distribution=actions.distribution,
         hidden_size=hidden_size,
         hidden_layers=hidden_layers,
+        activation=activation,
+        initial_std=initial_std,
         scaling=scaling,
         seed=seed,
         device=_device(device),
@@ -240,6 +251,27 @@ class Policy:
         self._moments = moments
         # In place: the actors of this process look at the same array.
         np.copyto(self._scaling, _scaling(moments))
+
+
+def _expect_activation(activation: str) -> None:
+    if activation not in ACTIVATIONS:
+        raise SettingError(
+            f"policy: activation: expected {' or '.join(map(repr, ACTIVATIONS))}, got "
+            f"{activation!r}{did_you_mean(str(activation), ACTIVATIONS)}"
+        )
+
+
+def _expect_std(initial_std: float, actions: ActionSpec, space: gymnasium.Space[Any]) -> None:
+    """Refuse a standard deviation that cannot be, and one where no action has any."""
+    if not 0 < initial_std < math.inf:
+        raise SettingError(
+            f"policy: initial_std: expected a finite number above 0, got {initial_std}"
+        )
+    if initial_std != INITIAL_STD and not actions.distribution.free:
+        raise SettingError(
+            f"policy: initial_std: expected none for actions that are choices, got {initial_std} "
+            f"for {space}; leave it out, as only the actions of a Box have a standard deviation"
+        )
 
 
 def _scaling(moments: Moments) -> Floats:

@@ -25,17 +25,25 @@ def _tensor(array: Array) -> Tensor:
     return torch.from_numpy(array)
 
 
+_ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu}  # as in NumPy, `actor.ACTIVATIONS`
+
+
 def pair_outputs(
-    obs: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor], free: Tensor
+    obs: Tensor,
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    free: Tensor,
+    activation: str,
 ) -> tuple[Tensor, Tensor]:
     """Return outputs (N, size) and values (N,) of a pair of perceptrons, for inputs (N, inputs).
 
     weights: (2, inputs, outputs) a layer. biases: (2, 1, outputs). free: (free,).
     """
+    activated = _ACTIVATIONS[activation]
     hidden = obs.expand(2, *obs.shape)
     *inner, last = zip(biases, weights, strict=True)
     for bias, weight in inner:
-        hidden = torch.baddbmm(bias, hidden, weight).tanh()
+        hidden = activated(torch.baddbmm(bias, hidden, weight))
     actor, critic = torch.baddbmm(last[0], hidden, last[1]).unbind(0)
     if len(free):
         actor = torch.cat((actor, free.expand(len(actor), -1)), 1)
@@ -63,14 +71,18 @@ class PreparesAndLoads(Protocol):
 class PerceptronOn:
     """A copy of a perceptron that computes on a device, without gradients.
 
-    shapes: of its parameters, in their order.
+    shapes: of its parameters, in their order. activation: between its layers.
     Raises: what torch raises for a device that is not there.
     """
 
     def __init__(
-        self, perceptron: PreparesAndLoads, shapes: Sequence[tuple[int, ...]], device: str
+        self,
+        perceptron: PreparesAndLoads,
+        shapes: Sequence[tuple[int, ...]],
+        activation: str,
+        device: str,
     ) -> None:
-        self._perceptron = copy.copy(perceptron)
+        self._perceptron, self._activation = copy.copy(perceptron), activation
         self._flat = torch.from_numpy(self._perceptron.parameters).to(device, copy=True)
         parts = torch.split(self._flat, [math.prod(shape) for shape in shapes])
         views = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
@@ -84,7 +96,9 @@ class PerceptronOn:
     def __call__(self, obs: Tree) -> tuple[Floats, Floats]:
         """As `Perceptron`."""
         inputs = to_tensors(self.prepared(obs), self._flat.device)
-        outputs, value = pair_outputs(inputs, self._weights, self._biases, self._free)
+        outputs, value = pair_outputs(
+            inputs, self._weights, self._biases, self._free, self._activation
+        )
         return outputs.cpu().numpy(), value.cpu().numpy()
 
     def load(self, weights: Any) -> None:
