@@ -31,3 +31,15 @@ def test_one_call_in_two_iterations_is_paced_too() -> None:
 
 def test_calls_that_follow_the_clock_are_not_in_flight() -> None:
     assert items(660, 0.64) == UNKNOWN_IN_FLIGHT
+
+
+def test_iterations_before_a_script_was_known_are_not_in_flight() -> None:
+    """The loop's own stages were called in them too."""
+    control = SharedControl()
+    fetch, update = Stage("fetch", control=control), Stage("update", control=control)
+    control.calls[fetch.index], control.calls[update.index] = 4_132, 2_060
+    stages = [
+        stage_facts("fetch", fetch.index, 1.0, calls_per_iteration=4.1, beside_main=True),
+        stage_facts("update", update.index, 1.0, calls_per_iteration=2.0),
+    ]
+    assert in_flight(control, Record(stages=stages, concurrent=True, iterations_kept=1000)) == 3

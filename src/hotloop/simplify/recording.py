@@ -158,14 +158,20 @@ def in_flight(control: SharedControl, record: Record) -> int:
 
     There are more calls than the iterations need, by what is in flight; that is right where the
     stages were counted from the loop's start. 0 for serial loops.
+
+    A script has iterations before it is known where one begins: the loop's own stages tell how
+    many there were.
     """
     if not record.concurrent:
         return 0
-    seen = [
-        math.ceil(control.calls[stage.index] / paced) - record.iterations_kept
+    reached = [
+        (stage.beside_main, control.calls[stage.index] / paced)
         for stage in record.stages
-        if stage.beside_main and (paced := _paced(stage.calls_per_iteration)) is not None
+        if (paced := _paced(stage.calls_per_iteration)) is not None
     ]
+    own = [iterations for beside, iterations in reached if not beside]
+    passed = max(record.iterations_kept, int(np.median(own)) if own else 0)
+    seen = [math.ceil(iterations) - passed for beside, iterations in reached if beside]
     return max([count for count in seen if count > 0], default=UNKNOWN_IN_FLIGHT)
 
 
