@@ -32,6 +32,8 @@ FORMAT = 1
 MAX_BYTES, MAX_HEADER_BYTES = 4 << 30, 16 << 20
 _CHUNK_BYTES = 16 << 20
 _LARGEST = 2**62  # of the numbers among settings and counts
+# What was fixed before it became a setting: checkpoints of then do not name it.
+_ONCE_FIXED: Mapping[str, Any] = {"activation": "tanh", "initial_std": 1.0}
 _HEADER = "checkpoint.json"
 _ARRAY = "npy"  # a dict with this key alone stands for an array: the name of its entry
 _CURVE: Mapping[str, Any] = {
@@ -313,6 +315,7 @@ def _settings(algorithm: Any, given: dict[str, Any]) -> LearnerSettings:
     for name in given:
         if name not in known:
             raise CheckpointError(f"settings: unknown name {name!r:.60}{nearest(name, known)}")
+    given = {**_ONCE_FIXED, **given}
     values: dict[str, Any] = {}
     for name, hint in known.items():
         if name not in given:
