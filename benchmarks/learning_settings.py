@@ -370,6 +370,7 @@ TRAININGS: Mapping[str, Mapping[str, Settings]] = {
             "clip": 0.2,
             "gae_lambda": 0.92,
             "hidden_size": 128,
+            "initial_std": 0.135,
             "normalise_observations": True,
             "normalise_values": True,
         },
