@@ -2,10 +2,10 @@
 
 On two cores that mode is faster for envs as light as CartPole-v1 than its processes are, and its
 policy can be judged between two updates. With `num_workers` it runs in processes of its own, as it
-is made for: so many that step envs, one that acts, one that learns. Then only its speed is told, as
-no policy is here to be judged. For vectors, images and discrete actions; the settings have hotloop's
-names. Where settings fall, only the learning rate does, and it is set here: the command line of
-2.1.1 refuses the schedule. It wants a Gymnasium below 1.0, which has no LunarLander-v3.
+is made for: so many that step envs, one that acts, one that learns. Then only its speed is told,
+as no policy is here to be judged. For vectors, images and discrete actions; the settings have
+hotloop's names. Where settings fall, only the learning rate does, and it is set here: the command
+line of 2.1.1 refuses the schedule. It wants a Gymnasium below 1.0, which has no LunarLander-v3.
 """
 
 import contextlib

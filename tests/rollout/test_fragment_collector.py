@@ -267,6 +267,18 @@ def test_values_without_a_shape_are_sent_beside_the_memory():
     assert second.final_obs["pair"][1].tolist() == ["xxx", "xxx"]
 
 
+def tell_threads(obs):
+    threads = int(os.environ["MKL_NUM_THREADS"])  # torch heeds it before OMP_NUM_THREADS
+    return zeros(obs), {"threads": np.full(len(obs), threads)}
+
+
+def test_workers_have_the_threads_that_the_user_has_set(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    with FragmentCollector(MAKE, tell_threads, fragment_steps=2, num_workers=1) as collector:
+        assert (collector.collect()[0].extras["threads"] == 3).all()
+
+
 def act_on_everything(obs):
     return (np.zeros(2, np.int64), np.zeros((2, 2), np.float32)), {}
 

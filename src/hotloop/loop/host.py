@@ -67,6 +67,18 @@ def whole_cores() -> int:
     return max(1, int(usable_cores()))
 
 
+def threads_beside_driver(workers: int) -> int:
+    """Return how many threads numerical libraries may use in each of so many worker processes.
+
+    That is what the user has set for this process; else the workers share the cores less one, the
+    driver's: another thread, which spins while it waits, would take what the learner needs.
+    """
+    for name in THREAD_VARIABLES:
+        if (threads := os.environ.get(name, "")).isdecimal() and int(threads) > 0:
+            return int(threads)
+    return max(1, (whole_cores() - 1) // workers)
+
+
 def host_facts() -> dict[str, Any]:
     """Return the facts about this machine that every run holds."""
     torch = torch_if_loaded()

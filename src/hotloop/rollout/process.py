@@ -19,7 +19,7 @@ import numpy as np
 
 from hotloop.data.fragment import Fragment, FragmentSpec
 from hotloop.data.shared import LatestMessage, SharedBlock
-from hotloop.loop.host import whole_cores
+from hotloop.loop.host import threads_beside_driver
 from hotloop.rollout.program import Program, end_all, serve_driver, wait_for_news
 from hotloop.rollout.worker import Failure, FragmentWorker, Update
 from hotloop.rollout.worker_pool import Died, Event, Ready
@@ -69,7 +69,7 @@ class ProcessWorkerPool:
 
     def __init__(self, settings: bytes, num_workers: int) -> None:
         self._settings = settings
-        self._threads = max(1, whole_cores() // num_workers)
+        self._threads = threads_beside_driver(num_workers)
         self._workers: dict[int, _Worker] = {}
         self._updates: dict[bool, LatestMessage] = {}  # by `is_policy`; all workers read them
         # Before the interpreter waits for anything at its end, and when this is dropped.

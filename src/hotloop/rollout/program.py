@@ -25,7 +25,10 @@ _COMMAND = "import sys; sys.path[:] = {path!r}; from {module} import main; main(
 
 
 class Program(ABC):
-    """The driver's end of one process. module: its `main` is run there; see `serve_driver`."""
+    """The driver's end of one process.
+
+    module: its `main` is run there; see `serve_driver`. threads: of numerical libraries.
+    """
 
     def __init__(self, module: str, threads: int) -> None:
         self.connection, theirs = Pipe()
@@ -38,8 +41,7 @@ class Program(ABC):
                 [sys.executable, "-c", command, *map(str, arguments)],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                # Programs share the cores, unless the user has set something else.
-                env={**dict.fromkeys(THREAD_VARIABLES, str(threads)), **os.environ},
+                env={**os.environ, **dict.fromkeys(THREAD_VARIABLES, str(threads))},
             )
         self.pidfd = os.pidfd_open(self.process.pid)
 
