@@ -12,7 +12,7 @@ from torch import nn
 
 from hotloop.errors import SettingError, TargetError
 from hotloop.learn.policies.actor_critic import ModuleActorCritic, PerceptronPair
-from hotloop.learn.policies.cnn import ResidualBlock
+from hotloop.learn.policies.cnn import ImageLayout, ImagesAndVector, ResidualBlock
 from hotloop.learn.policies.policy import make_policy
 from support.policies import IMAGE_FIRST, IMAGE_LAST, MIXED, VECTOR, masked, moved_policy, sampled
 
@@ -116,6 +116,33 @@ def test_channels_first_or_last_and_bytes_or_floats_are_the_same_image(network):
     for outputs, value in results[1:]:
         np.testing.assert_allclose(outputs, results[0][0], rtol=1e-3, atol=1e-4)
         np.testing.assert_allclose(value, results[0][1], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("network", ["nature_cnn", "impala_cnn"])
+@pytest.mark.parametrize("of_bytes", [True, False])
+def test_channels_last_in_memory_change_no_gradient(network, of_bytes, monkeypatch):
+    dtype, high = (np.uint8, 255) if of_bytes else (np.float32, 1)
+    space = spaces.Box(0, high, (3, 40, 36), dtype)
+    image = torch.as_tensor(sampled(space, 5))
+    features = modules(make_policy(space, TWO, network=network), ImagesAndVector)[0].double()
+
+    def gradients():
+        features.zero_grad()
+        made = features((image,))
+        (made * torch.linspace(-1, 1, made.shape[1])).sum().backward()
+        return [made.detach(), *(p.grad.clone() for p in features.parameters())]
+
+    monkeypatch.setattr(ImageLayout, "forward", lambda _, image: plain_layout(image).double())
+    expected = gradients()
+    monkeypatch.undo()
+    last = ImageLayout.forward
+    monkeypatch.setattr(ImageLayout, "forward", lambda self, image: last(self, image).double())
+    for got, plain in zip(gradients(), expected, strict=True):
+        torch.testing.assert_close(got, plain)
+
+
+def plain_layout(image):
+    return image.float() / 255 if image.dtype == torch.uint8 else image
 
 
 def test_a_vector_is_joined_to_the_features_of_images():
