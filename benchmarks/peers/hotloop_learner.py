@@ -7,6 +7,7 @@ at once: resting for every evaluation would take away the lag that they work wit
 from typing import Any
 
 from rule import Greedy, asked
+from shares import Shares
 
 from hotloop.learn.algorithms import learner_type
 from hotloop.learn.learner import policy_for
@@ -33,11 +34,12 @@ if not kind.synchronous and settings.backend != "serial":
         ahead = learner.actors.collector.waiting * settings.batch_steps // settings.num_actors
 at_once = 1 if kind.synchronous else AT_ONCE
 watch.start(ahead)
+shares = Shares()
 while not watch.over:
     learner.iterate()
     watch.mark(learner.progress.env_steps, learner.policy.state_dict)
     if len(watch.waiting) >= at_once or watch.over:
         with learner.paused():
             watch.settle(greedy_of)
-watch.report()
+watch.report(**shares.read())
 learner.close()

@@ -114,8 +114,8 @@ class Watch:
         self.waiting.clear()
         self.start()
 
-    def report(self) -> None:
-        """One line of JSON for whoever started this process."""
+    def report(self, **also: float) -> None:
+        """One line of JSON for whoever started this process; also: figures of its own."""
         longer = self.env_steps / (self.env_steps - self.ahead)
         outcome = {
             "solved": self.passed == PASSES,
@@ -123,6 +123,7 @@ class Watch:
             "seconds": self.seconds * longer,
             "cpu_seconds": self.cpu_seconds if self.alone else None,
             "curve": self.curve,
+            **also,
         }
         print(json.dumps(outcome), flush=True)
 

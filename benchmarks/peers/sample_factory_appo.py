@@ -23,24 +23,29 @@ from sample_factory.algo.utils.rl_utils import prepare_and_normalize_obs
 from sample_factory.cfg.arguments import parse_full_cfg, parse_sf_args
 from sample_factory.envs.env_utils import register_env
 from sample_factory.train import make_runner
+from shares import Shares
 
 
 class Judge(AlgoObserver):
     """Looks at the policy after every update."""
 
-    started = 0  # env steps before the clock, where the first update waits for processes
+    before = 0  # env steps before the clock, where the first update waits for processes
 
     def on_start(self, _runner: Any) -> None:
         if not workers:
-            watch.start()
+            self.start()
+
+    def start(self) -> None:
+        watch.start()
+        self.shares = Shares()
 
     def on_training_step(self, runner: Any, _iteration: int) -> None:
         if workers:
             steps = runner.env_steps.get(0, 0)
-            if not self.started:
-                self.started = steps
-                watch.start()
-            elif watch.judge(steps - self.started, self.greedy):
+            if not self.before:
+                self.before = steps
+                self.start()
+            elif watch.judge(steps - self.before, self.greedy):
                 self.end()
             return
         learner = runner.learners[0].learner
@@ -53,7 +58,7 @@ class Judge(AlgoObserver):
     def end(self) -> None:
         watch.stop()
         with contextlib.redirect_stdout(said):
-            watch.report()
+            watch.report(**self.shares.read())
         said.flush()
         for process in psutil.Process().children(recursive=True):
             process.kill()
