@@ -1,4 +1,4 @@
-"""What is said of this machine, and of how work should be spread on it."""
+"""How many threads workers have beside the process that drives them."""
 
 import pytest
 
