@@ -11,6 +11,8 @@ PLACES: Mapping[str, str] = {
     "stable_baselines3.common.vec_env.base_vec_env": "library_envs",
     "torch.nn.modules.module": "torch_modules",
     "torch.optim.optimizer": "torch_optimisers",
+    "keras.src.backend.torch.optimizers.torch_optimizer": "library_optimisers",
+    "fastai.optimizer": "library_optimisers",
     "torch.optim.lr_scheduler": "torch_schedulers",
     "torch.amp.grad_scaler": "torch_scalers",
     "torch.autograd": "torch_backward",

@@ -107,8 +107,17 @@ class LeftGradients:
 
     def _trained(self) -> Iterator[Any]:
         for optimiser in self._recognition.objects.get(OPTIMISER_STEP, ()):
-            for group in optimiser.param_groups:
-                yield from group["params"]
+            yield from _parameters_of(optimiser)
+
+
+def _parameters_of(optimiser: Any) -> Iterator[Any]:
+    """What an optimiser trains; Keras' have variables, and none before their first step."""
+    if hasattr(optimiser, "param_groups"):
+        for group in optimiser.param_groups:
+            yield from group["params"]
+    else:
+        for variable in getattr(optimiser, "_trainable_variables", ()):
+            yield variable.value
 
 
 def _gradient_of(tensor: Any) -> Any:

@@ -45,11 +45,11 @@ def install(recognition: Recognition, optimizer: ModuleType) -> None:
         return staged
 
     recognition.patches.family(optimizer.Optimizer, "step", make)
-    _note_new_ones(recognition, optimizer)
+    note_new_ones(recognition, optimizer.Optimizer)
 
 
-def _note_new_ones(recognition: Recognition, optimizer: ModuleType) -> None:
-    """See an optimiser before its first step.
+def note_new_ones(recognition: Recognition, kind: type) -> None:
+    """See an optimiser of this class before its first step.
 
     What is made will be used, and the loop is more than what it does until then.
     """
@@ -61,4 +61,4 @@ def _note_new_ones(recognition: Recognition, optimizer: ModuleType) -> None:
 
         return noted
 
-    recognition.patches.function(optimizer.Optimizer, "__init__", make_init)
+    recognition.patches.function(kind, "__init__", make_init)
