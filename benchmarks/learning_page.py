@@ -120,6 +120,8 @@ def _env(env: str, trainings: Trainings) -> str:
         f"## {env.rpartition(':')[2]}\n\nTarget: {known.note}. "
         f"A training ends after {known.limit_s:,.0f} s at the latest."
     )
+    if known.published:
+        head += f" Published: {known.published}."
     rows = []
     for system in TRAININGS.get(env, {}):
         seeds = _ended(trainings.get((env, system), {}))

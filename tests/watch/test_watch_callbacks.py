@@ -118,6 +118,7 @@ class TestTianshou:
         )
         return algorithm, params
 
+    @pytest.mark.long
     def test_it_learns_what_it_learns_alone(self, tmp_path: Path) -> None:
         algorithm, params = self.training()
         algorithm.run_training(params)
