@@ -42,8 +42,6 @@ _SKIPPED = frozenset(
     )
 )
 _SKIPPED_PARTS = (
-    "hotloop.envs.process.channel.",  # workers write it, whatever is called meanwhile
-    "hotloop.envs.process.wakeups.",
     "hotloop.loop.",  # the probe is not part of what it measures
     "torch._",
     "torch.autograd.",
@@ -53,6 +51,9 @@ _SKIPPED_PARTS = (
     "torch.profiler.",
     "torch.utils.tensorboard.",
 )
+# A class with this attribute, if it is true, is not looked into: other processes write its objects,
+# or they change by how long something took, whatever is called meanwhile.
+CHANGES_BY_ITSELF = "changes_by_itself"
 # Values that never change, though some keep caches in attributes.
 _VALUES = frozenset(
     ("datetime", "decimal", "fractions", "ipaddress", "pathlib", "uuid", "zoneinfo")
@@ -113,6 +114,8 @@ def _reader_by_module(kind: type) -> Reader:
     module = module_of(kind)
     top = module.partition(".")[0]
     if top in _SKIPPED or f"{module}.".startswith(_SKIPPED_PARTS):
+        return _read_nothing
+    if any(vars(each).get(CHANGES_BY_ITSELF) is True for each in kind.__mro__):
         return _read_nothing
     if top in _VALUES and not issubclass(kind, (dict, list)):
         return lambda value: Node(kind, value)

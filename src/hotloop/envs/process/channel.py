@@ -7,6 +7,7 @@ and is written last.
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,12 +49,16 @@ class Shape:
 class SharedTable(Table):
     """A table that workers write, whatever the driver does meanwhile."""
 
+    changes_by_itself: ClassVar[bool] = True
+
 
 class Channel:
     """One view of the shared block: the driver has one, and every worker.
 
     table: the results of the last steps. is_wide: which of the two actions each env is to take.
     """
+
+    changes_by_itself: ClassVar[bool] = True
 
     def __init__(self, shape: Shape, block: SharedBlock | None = None) -> None:
         self.shape = shape
@@ -126,6 +131,8 @@ class Channel:
 @dataclass(frozen=True)
 class End:
     """What the driver and one worker share, each cell and ring written by one of them only."""
+
+    changes_by_itself: ClassVar[bool] = True
 
     posted: memoryview  # entries ever put into `to_do`, by the driver
     asleep: memoryview  # whether the worker sleeps until it is woken

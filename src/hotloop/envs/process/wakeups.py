@@ -13,6 +13,7 @@ import select
 import threading
 import time
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 # Look for so long at the most: longer than a step of most env groups that are worth the look.
 MOST_NS = 1_000_000
@@ -45,6 +46,8 @@ class Wakeup:
     asleep, marked_ns: shared cells: whether it sleeps, and when something was last written for it.
     descriptors: where to read and where to write; the same one for Linux's eventfd.
     """
+
+    changes_by_itself: ClassVar[bool] = True
 
     def __init__(
         self, asleep: memoryview, marked_ns: memoryview, descriptors: tuple[int, int]
@@ -163,6 +166,8 @@ class AdaptiveSpin:
     on_sharing: called with False when another program had the core, with True when looks pay off
     again.
     """
+
+    changes_by_itself: ClassVar[bool] = True
 
     def __init__(
         self,
