@@ -77,6 +77,21 @@ def test_the_nature_cnn(shape):
     assert len(policy.flat) == 8224 + 32832 + 36928 + 1606144 + 513 * 7
 
 
+def test_the_nature_cnn_with_layer_norm():
+    space = spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    policy = make_policy(space, spaces.Discrete(6), network="nature_cnn_layer_norm")
+    norms = modules(policy, nn.LayerNorm)
+    shapes = [(32, 20, 20), (64, 9, 9), (64, 7, 7), (512,)]
+    assert [norm.normalized_shape for norm in norms] == shapes
+    plain = make_policy(space, spaces.Discrete(6), network="nature_cnn")
+    assert len(policy.flat) == len(plain.flat) + 2 * sum(map(math.prod, shapes))
+    # Before they have learned, the layers give the same for an image half as bright.
+    image = torch.randint(0, 128, (2, 4, 84, 84), generator=torch.manual_seed(0)).byte()
+    features = modules(policy, ImagesAndVector)[0]
+    with torch.no_grad():
+        torch.testing.assert_close(features((image,)), features((2 * image,)), atol=0.01, rtol=0.01)
+
+
 def test_the_impala_cnn():
     policy = make_policy(IMAGE_LAST, TWO, network="impala_cnn")
     made = [(c.in_channels, c.out_channels) for c in modules(policy, nn.Conv2d)]
@@ -98,7 +113,7 @@ def test_a_residual_block_adds_to_its_input():
     assert torch.equal(block(x), x)
 
 
-@pytest.mark.parametrize("network", ["nature_cnn", "impala_cnn"])
+@pytest.mark.parametrize("network", ["nature_cnn", "nature_cnn_layer_norm", "impala_cnn"])
 def test_channels_first_or_last_and_bytes_or_floats_are_the_same_image(network):
     image = sampled(IMAGE_FIRST, 3)
     floats = image.astype(np.float32) / 255
@@ -118,7 +133,7 @@ def test_channels_first_or_last_and_bytes_or_floats_are_the_same_image(network):
         np.testing.assert_allclose(value, results[0][1], rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("network", ["nature_cnn", "impala_cnn"])
+@pytest.mark.parametrize("network", ["nature_cnn", "nature_cnn_layer_norm", "impala_cnn"])
 @pytest.mark.parametrize("of_bytes", [True, False])
 def test_channels_last_in_memory_change_no_gradient(network, of_bytes, monkeypatch):
     dtype, high = (np.uint8, 255) if of_bytes else (np.float32, 1)

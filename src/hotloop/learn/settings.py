@@ -98,7 +98,8 @@ class LearnerSettings:
     fragment_steps: int = 32
     """Steps of every env between two updates (T)."""
     network: str = "auto"
-    """mlp, nature_cnn, impala_cnn, or module:function; auto takes what suits the observations."""
+    """mlp, nature_cnn, nature_cnn_layer_norm, impala_cnn, or module:function; auto takes what suits
+    the observations."""
     hidden_size: int = 64
     """Units of each hidden layer of an mlp, in the actor and in the critic."""
     hidden_layers: int = 2

@@ -48,13 +48,18 @@ def channels_height_width(image: Entry) -> tuple[int, int, int]:
     return (first, middle, last) if image.channels_first else (last, first, middle)
 
 
-def nature_cnn(image: Entry) -> tuple[nn.Module, int]:
+def nature_cnn(
+    image: Entry, *, name: str = "nature_cnn", normalised: bool = False
+) -> tuple[nn.Module, int]:
     """Make the CNN of DQN: 32 8x8 stride 4, 64 4x4 stride 2, 64 3x3 stride 1, 512 features.
 
     Weights are orthogonal with gain √2, biases 0.
+    normalised: whether what each layer gives is shifted and scaled, image by image, to mean 0 and
+    variance 1, and then by learned factors, before its ReLU.
     Returns: the network, and its features.
     Raises: TargetError for an image that is too small.
-    Source: Mnih et al. 2015, Human-level control through deep reinforcement learning.
+    Source: Mnih et al. 2015, Human-level control through deep reinforcement learning; layer
+    normalisation: Ba et al. 2016, in such a network Gallici et al. 2024.
     """
     channels, height, width = channels_height_width(image)
     least = 1
@@ -62,17 +67,24 @@ def nature_cnn(image: Entry) -> tuple[nn.Module, int]:
         least = (least - 1) * stride + kernel
     if min(height, width) < least:
         raise TargetError(
-            f"policy: network 'nature_cnn': expected images of at least {least} x {least} pixels, "
+            f"policy: network {name!r}: expected images of at least {least} x {least} pixels, "
             f"got {height} x {width} (shape {image.shape}); enlarge them, or take network "
             "'impala_cnn', which takes any size, or 'mlp'"
         )
+
+    def activation(*shape: int) -> list[nn.Module]:
+        return [nn.LayerNorm(shape), nn.ReLU()] if normalised else [nn.ReLU()]
+
     layers: list[nn.Module] = [ImageLayout(image)]
     for outputs, kernel, stride in _NATURE:
-        layers += [_orthogonal(nn.Conv2d(channels, outputs, kernel, stride)), nn.ReLU()]
         height, width = ((side - kernel) // stride + 1 for side in (height, width))
+        layers += [_orthogonal(nn.Conv2d(channels, outputs, kernel, stride))]
+        layers += activation(outputs, height, width)
         channels = outputs
-    linear = _orthogonal(nn.Linear(channels * height * width, _NATURE_FEATURES))
-    return nn.Sequential(*layers, nn.Flatten(), linear, nn.ReLU()), _NATURE_FEATURES
+    layers += [nn.Flatten()]
+    layers += [_orthogonal(nn.Linear(channels * height * width, _NATURE_FEATURES))]
+    layers += activation(_NATURE_FEATURES)
+    return nn.Sequential(*layers), _NATURE_FEATURES
 
 
 def impala_cnn(image: Entry) -> tuple[nn.Module, int]:

@@ -107,10 +107,12 @@ def _cnn(
     )
 
 
+_NORMALISED = "nature_cnn_layer_norm"
 NETWORKS: Mapping[str, Callable[[NetworkRequest], ActorCritic]] = {
     "auto": _auto,
     "mlp": _mlp,
     "nature_cnn": partial(_cnn, "nature_cnn", nature_cnn),
+    _NORMALISED: partial(_cnn, _NORMALISED, partial(nature_cnn, name=_NORMALISED, normalised=True)),
     "impala_cnn": partial(_cnn, "impala_cnn", impala_cnn),
 }
 """The networks with a name."""
