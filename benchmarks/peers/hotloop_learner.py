@@ -12,7 +12,9 @@ from shares import Shares
 from hotloop.learn.algorithms import learner_type
 from hotloop.learn.learner import policy_for
 
-AT_ONCE = 12  # policies that wait to be judged, where actors act on their own
+# Where actors act on their own: the policies that wait to be judged, and after how many env steps
+# a rest is too short to matter, so that fewer wait.
+AT_ONCE, REST_EVERY = 12, 50_000
 
 seed, watch, given = asked()
 kind = learner_type(given.pop("algorithm"))
@@ -32,7 +34,9 @@ if not kind.synchronous and settings.backend != "serial":
     # The actors' processes have started, and hold all fragments that they may have under way.
     with learner.paused():
         ahead = learner.actors.collector.waiting * settings.batch_steps // settings.num_actors
-at_once = 1 if kind.synchronous else AT_ONCE
+at_once = min(AT_ONCE, max(1, REST_EVERY // watch.rule.evaluate_every))
+if kind.synchronous:
+    at_once = 1
 watch.start(ahead)
 shares = Shares()
 while not watch.over:
