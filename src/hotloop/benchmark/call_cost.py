@@ -116,8 +116,8 @@ class _Turns:
             self._control.marks_only = False
 
     def _is_worth_it(self) -> bool:
-        """Whether timing the calls may be something, as far as the blocks so far say."""
-        most_ns = self._calls(others=True) * MOST_NS
+        """Whether timing the calls may be something, as far as the first blocks say."""
+        most_ns = self._often(self.timed[:FEWEST_PAIRS], self._others) * MOST_NS
         return not self.timed or most_ns >= WORTH_A_LOOK * self._iteration_ns
 
     def _request(self, *, timed: bool, watching: bool = False) -> Request:
