@@ -171,6 +171,31 @@ def test_an_env_whose_agents_take_turns_is_not_replaced(recognition) -> None:
     assert "take turns" in str(recognition.stages["env step"].cannot_replace)
 
 
+def test_steps_of_an_env_of_dm_env_are_replayed(recognition) -> None:
+    dm_env = pytest.importorskip("dm_env")
+
+    class Counting(dm_env.Environment):
+        count = 0
+
+        def reset(self) -> Any:
+            return dm_env.restart(self.count)
+
+        def step(self, action: int) -> Any:
+            self.count += action
+            return dm_env.transition(0.0, self.count)
+
+        def observation_spec(self) -> Any: ...
+
+        def action_spec(self) -> Any: ...
+
+    env = Counting()
+    recorded(recognition, lambda: env.step(1))
+    before = env.count
+    under(recognition, Arm("free", {"env step": FREE}))
+    assert env.step(1).observation in range(1, before + 1)
+    assert env.count == before
+
+
 def test_outputs_of_classes_of_their_own_are_replayed_with_gradients_too(recognition) -> None:
     class Policy(nn.Module):
         def __init__(self) -> None:

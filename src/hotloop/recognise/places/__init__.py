@@ -45,6 +45,7 @@ PLACES: Mapping[str, str] = {
     "tianshou.data.collector": "acting",
     "pettingzoo.utils.env": "library_envs",
     "envpool.python.envpool": "library_envs",
+    "dm_env._environment": "library_envs",
     "stable_baselines3.common.buffers": "replay_buffers",
     "tianshou.data.buffer.buffer_base": "replay_buffers",
     "tianshou.data.buffer.manager": "replay_buffers",

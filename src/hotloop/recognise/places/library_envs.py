@@ -43,6 +43,8 @@ _LIBRARIES: Mapping[str, tuple[_Envs, ...]] = {
             key=lambda envs, args, _kwargs: (id(envs), len(args[0]) if args else 0),
         ),
     ),
+    # bsuite's and dm_control's too.
+    "dm_env._environment": (_Envs(("Environment",), lambda _env, _output: 1.0),),
     # `recv` is called where actions are sent on their own.
     "envpool.python.envpool": (_Envs(("EnvPoolMixin",), _rewarded, ("step", "recv")),),
     "pettingzoo.utils.env": (
