@@ -5,6 +5,7 @@ import copy
 import multiprocessing.pool
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import cloudpickle
 import gymnasium
