@@ -18,7 +18,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def ratio_text(ratio: tuple[float, float, float]) -> str:
     """A ratio with its interval; alone where a single measurement gives none."""
     value, low, high = ratio
-    return f"{value:.2f} [{low:.2f}, {high:.2f}]" if low < high else f"{value:.2f}"
+    return f"{value:.2f} [{low:.2f}, {high:.2f}]" if low <= high else f"{value:.2f}"
 
 
 def write_page(

@@ -38,6 +38,12 @@ class StackSampler:
         self._thread = threading.Thread(target=self._sample, name="hotloop-sampler", daemon=True)
         self._thread.start()
 
+    @property
+    def thread_number(self) -> int:
+        """The system's number of the thread that takes the samples; 0 where there is none."""
+        thread = self._thread
+        return 0 if thread is None else thread.native_id or 0
+
     def stop(self) -> None:
         """End sampling; may be called twice."""
         self._stop.set()

@@ -146,6 +146,7 @@ def _note(phase: Phase, watched: Watched, block: Block) -> None:
 def _sampling(watched: Watched, _seconds: float) -> Iterator[None]:
     sampler = StackSampler(watched.samples.take)
     sampler.start()
+    watched.own_threads.add(sampler.thread_number)
     try:
         yield
     finally:

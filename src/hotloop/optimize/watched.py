@@ -41,6 +41,7 @@ class Watched:
     """A loop while it is watched: the findings of the phases so far, and the shared instruments.
 
     thread: the loop's. iterations: of each phase. times: the iterations of the phase of that name.
+    own_threads: the system's numbers of the threads that watch.
     """
 
     thread: int
@@ -49,6 +50,7 @@ class Watched:
     tracer: Tracer = field(default_factory=Tracer)
     iterations: dict[Phase, int] = field(default_factory=dict)
     times: Block | None = None
+    own_threads: set[int] = field(default_factory=set)
     boundaries: list[Callable[[int], None]] = field(default_factory=list)
     """Called in the loop's thread after each block of a phase, with its number of iterations."""
 

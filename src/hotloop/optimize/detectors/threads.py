@@ -46,13 +46,16 @@ class Threads:
         return {Phase.TIMES: self._watch}
 
     @contextmanager
-    def _watch(self, _watched: Watched) -> Iterator[None]:
+    def _watch(self, watched: Watched) -> Iterator[None]:
+        python = _python_threads()
         before, start = _running(), time.perf_counter()
         yield
+        # Python's own threads take turns: besides the one that runs, they are of no pool. One that
+        # has ended, as the one that took samples, may still be there for a moment.
+        python |= _python_threads() | watched.own_threads
         seconds = time.perf_counter() - start
         for process, threads in _running().items():
-            # Python's own threads take turns: besides the one that runs, they are of no pool.
-            own = _python_threads() if process == psutil.Process().pid else frozenset()
+            own = python if process == psutil.Process().pid else set[int]()
             known = before.get(process, {})
             shares = {
                 thread: (
@@ -121,14 +124,14 @@ def _running() -> dict[int, dict[int, tuple[int, int]]]:
     return found
 
 
-def _python_threads() -> frozenset[int]:
+def _python_threads() -> set[int]:
     """The numbers of this process's Python threads but the one that runs the loop."""
     here = threading.get_native_id()
-    return frozenset(
+    return {
         thread.native_id
         for thread in threading.enumerate()
         if thread.native_id is not None and thread.native_id != here
-    )
+    }
 
 
 def _where_set(files: set[str]) -> Place | None:
