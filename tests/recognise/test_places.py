@@ -197,6 +197,21 @@ def test_steps_of_an_env_of_dm_env_are_replayed(recognition) -> None:
     assert env.count == before
 
 
+def test_an_env_s_step_takes_its_action_by_the_name_it_has(recognition) -> None:
+    class Named(gymnasium.Env):
+        def step(self, move: int) -> Any:
+            return np.array([float(move)]), 0.0, False, False, {}
+
+    env = Named()
+    for arm in (Arm("recording", rest=RECORD), Arm("loop", rest=REAL), Arm("off", rest=OFF)):
+        under(recognition, arm)
+        assert env.step(move=2)[0] == env.step(2)[0] == 2.0
+        with pytest.raises(TypeError, match="action"):
+            env.step(action=2)
+        with pytest.raises(TypeError, match="move"):
+            env.step()
+
+
 def test_outputs_of_classes_of_their_own_are_replayed_with_gradients_too(recognition) -> None:
     class Policy(nn.Module):
         def __init__(self) -> None:

@@ -228,8 +228,8 @@ def test_gradients_that_are_sparse_are_counted_by_their_values(tmp_path: Path) -
     found = run_simplify(written(tmp_path, SPARSE), budget=4)
     assert {row.name for row in found.verdict.rows} >= {"forward + backward", "optimiser step"}
     outside = found.verdict.rest_places[0]
-    assert outside.stage == "__main__:some_words", "it has most of the time, and is no stage"
-    assert outside.share > 0.3
+    assert outside.stage == "__main__:some_words", "it has most of what no stage has"
+    assert outside.share > 0.1
 
 
 @pytest.mark.long
