@@ -8,12 +8,28 @@ import sys
 import types
 from pathlib import Path
 
+import torch
+
+# Where there is a card, the scripts run on it.
+REAL_CARD = """
+from contextlib import contextmanager
+import torch
+
+@contextmanager
+def card():
+    yield torch.device("cuda")
+"""
+
 
 def install_card() -> None:
     """Let scripts import `card`, in a module that passes for generated code.
 
-    What it does for a script, a driver does on a machine with a card: it is no line of the user's.
+    What it does for a script on a machine without a card, a driver does on one with a card: it is
+    no line of the user's.
     """
-    source = Path(__file__).with_name("card.py").read_text()
-    module = sys.modules["card"] = types.ModuleType("card", "A card made of CPU memory.")
+    made_of_memory = Path(__file__).with_name("card.py").read_text()
+    source = REAL_CARD if torch.cuda.is_available() else made_of_memory
+    module = sys.modules["card"] = types.ModuleType(
+        "card", "A card, or CPU memory that stands for it."
+    )
     exec(compile(source, "<card>", "exec"), vars(module))
