@@ -28,8 +28,9 @@ from hotloop.errors import SettingError
 from hotloop.learn.ppo import PPO, PPOSettings
 from hotloop.loop.control import process_control
 from hotloop.loop.figures import paired_ratio
+from hotloop.loop.host import describe, host_facts
 from league.process import append, read
-from tables import ratio_text, table, write_page
+from tables import machines, ratio_text, table, write_page
 
 PEERS = Path(__file__).parent / "peers"
 RESULTS = Path(__file__).parents[1] / "docs/benchmarks/learner_ladder.jsonl"
@@ -128,6 +129,7 @@ def measured(
         "flops": flops,
         "coverage": coverage,
         "left_out": left_out,
+        "machine": describe(host_facts()),
     }
 
 
@@ -137,8 +139,7 @@ def peaks() -> dict[str, Any]:
 
 
 def page(lines: Sequence[dict[str, Any]]) -> list[str]:
-    """A table for each device and network, from its newest line."""
-    newest = {(line["device"], line["network"]): line for line in lines}
+    """A table for each line."""
     steps = BATCH["epochs"] * BATCH["minibatches"]
     rows = BATCH["num_envs"] * BATCH["fragment_steps"]
     parts = [
@@ -147,8 +148,8 @@ def page(lines: Sequence[dict[str, Any]]) -> list[str]:
         "rung, with their 95% interval. MFU: the products (of matrices, and convolutions) of the "
         "plain update, by the rung's rate, over the peak that was measured in the rung's precision."
     ]
-    for (_, network), line in sorted(newest.items()):
-        parts.append(f"## {line['name']}, {network}")
+    for line in lines:
+        parts.append(f"## {line['name']}, {line['network']}")
         parts.append(_table(line))
         parts.append(
             f"{line['flops'] / 1e9:.3g} GFLOP an update, in the {line['coverage']:.0%} of its "
@@ -167,6 +168,12 @@ def page(lines: Sequence[dict[str, Any]]) -> list[str]:
     if not any(line["device"] != "cpu" for line in lines):
         parts.append("No card was measured yet.")
     return parts
+
+
+def newest(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The newest line of each device and network."""
+    found = {(line["device"], line["network"]): line for line in lines}
+    return [line for _, line in sorted(found.items())]
 
 
 def _table(line: dict[str, Any]) -> str:
@@ -202,11 +209,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             line = measured(network, options.device, seconds) | {"peaks": peaks()}
             append(options.results, VERSION, line)
             print(json.dumps({**line, "rates": np.mean(line["rates"], axis=0).round(2).tolist()}))
+    lines = newest(read(options.results))
     write_page(
         options.markdown,
         "The learner's update, from plain to compiled",
-        page(read(options.results)),
+        page(lines),
         "benchmarks/learner_ladder.py",
+        machine=machines(lines),
     )
 
 

@@ -80,7 +80,7 @@ class Job:
             "seed": self.seed,
             "settings": dict(self.settings),
             "rule": {
-                "env_id": self.env,
+                "env_id": env.env_id or self.env,
                 "limit": self.settings["total_steps"],
                 "target": env.target,
                 "margin": env.margin,
@@ -138,6 +138,9 @@ def _train(chosen: argparse.Namespace) -> None:
             versions[job.system] = version_of(job.system, chosen.peers)
             if not versions[job.system]:
                 print(f"{job.system}: not installed here", flush=True)
+        if job.settings.get("device") == "cuda" and not host_facts().get("gpu"):
+            print(f"{job.env}, {job.system}: wants a card, and there is none", flush=True)
+            continue
         version = versions[job.system]
         if not version or any(
             line["version"] == version and line.items() >= job.facts.items() for line in done
@@ -224,7 +227,10 @@ def _busy() -> float:
 
 def _machine() -> dict[str, Any]:
     facts = host_facts()
-    return {name: facts[name] for name in ("processor", "cores") if name in facts}
+    machine = {name: facts[name] for name in ("processor", "cores") if name in facts}
+    if facts.get("gpu"):
+        machine["processor"] += f" with {facts['gpu']}"
+    return machine
 
 
 def _said(job: Job, outcome: dict[str, Any]) -> str:

@@ -20,7 +20,7 @@ class Env:
     """How an env is judged; `target`, `margin`, `episodes`, `evaluate_every`: as `peers/rule.py`.
 
     limit_s: of training; a longer one ends unsolved. note: what the page says of the target.
-    published: what others have published of it.
+    published: what others have published of it. env_id: where the name is not the env's.
     """
 
     target: float | None
@@ -30,6 +30,7 @@ class Env:
     episodes: int = 20
     limit_s: float = 600.0
     published: str = ""
+    env_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ class System:
 
 
 PONG = "pong:PongPixels-v0"
+PONG_WON = "PongPixels-v0, won on a card"
 
 ENVS: Mapping[str, Env] = {
     "CartPole-v1": Env(475, 2_048, "mean of 20 episodes at least 475"),
@@ -80,6 +82,15 @@ ENVS: Mapping[str, Env] = {
         margin=2.262,
         episodes=10,
         limit_s=7_200,
+    ),
+    PONG_WON: Env(
+        18,
+        100_000,
+        "lower limit of the 95% interval of 10 episodes at least 18",
+        margin=2.262,
+        episodes=10,
+        limit_s=600,
+        env_id=PONG,
     ),
 }
 

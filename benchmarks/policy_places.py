@@ -20,8 +20,9 @@ from hotloop.learn.algorithms import learner_type
 from hotloop.learn.places import placed, race
 from hotloop.learn.settings import PLACES
 from hotloop.loop.figures import paired_ratio
+from hotloop.loop.host import describe, host_facts
 from league.process import append, read
-from tables import table, write_page
+from tables import machines, table, write_page
 
 PEERS = Path(__file__).parent / "peers"
 RESULTS = Path("docs/benchmarks/policy_places.jsonl")
@@ -40,7 +41,7 @@ ROWS: dict[str, tuple[str, int, int, dict[str, Any]]] = {
 }
 
 
-def measured(row: str, device: str) -> dict[str, Any]:
+def measured(row: str, device: str, seconds: float = TIME_S) -> dict[str, Any]:
     """Race the places, and ask `auto`."""
     env_id, num_envs, num_workers, network = ROWS[row]
     kind = learner_type("impala")
@@ -55,29 +56,39 @@ def measured(row: str, device: str) -> dict[str, Any]:
         **network,
     )
     variants = [settings.at(place) for place in PLACES]
-    rates = race(kind, variants, time_s=TIME_S)  # type: ignore[arg-type]
+    rates = race(kind, variants, time_s=seconds)  # type: ignore[arg-type]
     chosen = placed(kind, settings).policy_at  # type: ignore[arg-type]
-    return {"row": row, "device": device, "rates": rates.tolist(), "auto": chosen}
+    return {
+        "row": row,
+        "device": device,
+        "rates": rates.tolist(),
+        "auto": chosen,
+        "machine": describe(host_facts()),
+    }
 
 
 def page(lines: list[dict[str, Any]]) -> list[str]:
-    """The table, from the newest line of each row."""
+    """The table, from lines in the order of their rows."""
     rows = []
-    for device in ("cpu", "cuda"):
-        for name in ROWS:
-            found = [line for line in lines if (line["row"], line["device"]) == (name, device)]
-            if not found:
-                continue
-            rates = np.array(found[-1]["rates"])
-            best = int(rates.mean(axis=0).argmax())
-            cells = [_cell(rates, place, best) for place in range(len(PLACES))]
-            rows.append([name, device, *cells, PLACES[best], found[-1]["auto"], str(len(rates))])
+    for line in lines:
+        rates = np.array(line["rates"])
+        best = int(rates.mean(axis=0).argmax())
+        cells = [_cell(rates, place, best) for place in range(len(PLACES))]
+        rows.append(
+            [line["row"], line["device"], *cells, PLACES[best], line["auto"], str(len(rates))]
+        )
     header = ["envs and network", "server on", *PLACES, "fastest", "auto took", "rounds"]
     return [
         "Env steps a second that IMPALA learned from; in parentheses the ratio to the fastest "
         "place, with its 95% interval.",
         table(header, rows),
     ]
+
+
+def newest(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The newest line of each device and row."""
+    found = {(line["device"], line["row"]): line for line in lines}
+    return [found[at, row] for at in ("cpu", "cuda") for row in ROWS if (at, row) in found]
 
 
 def _cell(rates: Any, place: int, best: int) -> str:
@@ -92,6 +103,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--device", default="cpu", help="of the inference server")
+    parser.add_argument("--seconds", type=float, default=TIME_S, help="of a race")
     parser.add_argument("--only", nargs="+", choices=ROWS, default=list(ROWS))
     parser.add_argument("--page-only", action="store_true", help="measure nothing")
     options = parser.parse_args()
@@ -99,14 +111,16 @@ def main() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join((str(PEERS), os.environ.get("PYTHONPATH", "")))
     if not options.page_only:
         for row in options.only:
-            line = measured(row, options.device)
+            line = measured(row, options.device, options.seconds)
             append(RESULTS, VERSION, line)
             print(json.dumps({**line, "rates": np.mean(line["rates"], axis=0).round().tolist()}))
+    lines = newest(read(RESULTS))
     write_page(
         options.markdown,
         "Where the policy acts",
-        page(list(read(RESULTS))),
+        page(lines),
         "benchmarks/policy_places.py",
+        machine=machines(lines),
     )
 
 

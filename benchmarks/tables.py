@@ -1,7 +1,8 @@
 """How the benchmarks write their result pages: the machine first, then tables."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,15 +23,30 @@ def ratio_text(ratio: tuple[float, float, float]) -> str:
 
 
 def write_page(
-    path: Path | None, title: str, parts: Sequence[str], made_by: str, *, show: bool = True
+    path: Path | None,
+    title: str,
+    parts: Sequence[str],
+    made_by: str,
+    *,
+    show: bool = True,
+    machine: str = "",
 ) -> None:
-    """Print a page, unless `show` is False, and write it where asked."""
+    """Print a page, unless `show` is False, and write it where asked.
+
+    machine: where it was measured, and when; otherwise this machine, today.
+    """
     made = f"Made by `{made_by}`, whose first lines say how to run it."
-    page = "\n\n".join([f"# {title}", describe(host_facts()) + ".", *parts, made]) + "\n"
+    machine = machine or describe(host_facts())
+    page = "\n\n".join([f"# {title}", f"{machine}.", *parts, made]) + "\n"
     if show:
         print(page)
     if path is not None:
         path.write_text(page)
+
+
+def machines(lines: Iterable[Mapping[str, Any]]) -> str:
+    """The machines of raw results, each once: what their lines have as `machine`."""
+    return "; ".join(dict.fromkeys(str(line["machine"]) for line in lines))
 
 
 def median_interval(values: np.ndarray) -> Interval:
