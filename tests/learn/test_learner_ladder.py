@@ -62,6 +62,7 @@ def test_the_page_has_rates_ratios_and_shares_of_the_peak(ladder, tmp_path, caps
         "flops": 1e8,
         "coverage": 0.5,
         "left_out": {"graph": "no card"},
+        "machine": "Some processor, 2 cores, 2026-01-01",
         "peaks": {"float32": peak, "bfloat16": peak | {"flops_per_s": 4e10}},
     }
     results, page = tmp_path / "r.jsonl", tmp_path / "page.md"
@@ -74,3 +75,4 @@ def test_the_page_has_rates_ratios_and_shares_of_the_peak(ladder, tmp_path, caps
     assert "| bfloat16 | 20 | 2.00 [2.00, 2.00] | 5.00% | 0.2 | 4 |" in text
     assert "- graph: no card" in text
     assert "No card was measured yet." in text
+    assert "\n\nSome processor, 2 cores, 2026-01-01.\n\n" in text
