@@ -150,6 +150,15 @@ def test_the_buffers_of_a_graph_are_filled_and_used_again():
     assert len(captures.made) == 1
 
 
+def test_what_a_graph_keeps_does_not_hold_the_operations_of_a_run():
+    """A card's streams would meet in them: the warm-up runs on another one than the capture."""
+    graph, _ = captured()
+    terms = graph(batch_of(graph._descent, 0), {"clip": CLIP})
+    [kept] = graph._graphs.values()
+    assert terms.log_ratio is not None
+    assert not any(each.requires_grad for each in (kept._loss, *terms) if each is not None)
+
+
 def test_each_shape_has_a_graph_and_what_is_beyond_the_most_needs_none(caplog):
     plain, (graph, captures) = PlainStep(descent()), captured()
     sizes = [*range(2, 2 + MOST_GRAPHS + 2), 2, 3]

@@ -1,5 +1,6 @@
 """Searches on loops of this process: what is set, what is refused, what stays."""
 
+import importlib.util
 import time
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 import hotloop
 from hotloop import Lever, Loop
-from hotloop.errors import SettingError, TargetError
+from hotloop.errors import HotloopError, SettingError, TargetError
 
 
 class Work:
@@ -114,6 +115,15 @@ def test_what_changes_learning_needs_to_be_allowed():
         hotloop.run_optimize(
             work.loop(lever), budget=5.0, advice=False, allow_learning_changes=True
         )
+
+
+def test_that_optuna_is_missing_is_said_before_the_loop_runs(monkeypatch):
+    work = Work()
+    lever = Lever("chunk", (1, 2), now=1, apply=work.set_chunk)
+    monkeypatch.setattr(importlib.util, "find_spec", {}.get)
+    with pytest.raises(HotloopError, match=r"needs optuna: pip install 'hotloop\[optimize\]'"):
+        hotloop.run_optimize(work.loop(lever), budget=10.0)
+    assert not work.x.any()
 
 
 def test_settings_out_of_range_are_refused():

@@ -37,5 +37,6 @@ def moved_policy(observation_space, action_space, *, by=0.3, **settings):
     """A policy away from its start, where all actions are about equally likely."""
     policy = make_policy(observation_space, action_space, **settings)
     with torch.no_grad():
-        policy.flat += by * torch.randn(policy.flat.shape, generator=torch.manual_seed(0))
+        step = by * torch.randn(policy.flat.shape, generator=torch.manual_seed(0))
+        policy.flat += step.to(policy.flat.device)
     return policy

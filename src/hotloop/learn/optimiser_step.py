@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 from torch.optim.adam import adam
+from torch.utils._pytree import tree_map_only
 
 from hotloop.data.layout import Tree, leaves, tree_map
 from hotloop.errors import CaptureError, SettingError
@@ -272,10 +273,12 @@ class _Graph:
     def _body(self) -> None:
         descent, policy = self._descent, self._descent.policy
         with descent.autocast():
-            self._loss, self._terms = descent.loss(self._batch, self._numbers, None)
+            loss, terms = descent.loss(self._batch, self._numbers, None)
         # Not by `backward`: it adds up on the stream on which the parameters were used first.
         into = policy.network.leaves
-        slopes = torch.autograd.grad(self._loss, into, allow_unused=True)
+        slopes = torch.autograd.grad(loss, into, allow_unused=True)
+        # What a run keeps must not hold its operations: the next run is on another stream.
+        self._loss, self._terms = tree_map_only(Tensor, Tensor.detach, (loss, terms))
         for leaf, slope in zip(into, slopes, strict=True):
             assert leaf.grad is not None
             leaf.grad.zero_() if slope is None else leaf.grad.copy_(slope)

@@ -5,6 +5,7 @@ Optuna proposes; and what the response of the levers expects to be faster than t
 Where all choices are few they are all proposed, and Optuna is not asked.
 """
 
+import importlib.util
 import random
 import warnings
 from collections import deque
@@ -191,13 +192,15 @@ class Proposals:
         )
 
 
+def expect_optuna() -> None:
+    """Say what is missing before the work begins. Raises: HotloopError without Optuna."""
+    if importlib.util.find_spec("optuna") is None:
+        raise HotloopError("optimize needs optuna: pip install 'hotloop[optimize]'")
+
+
 def _study(seed: int) -> "optuna.Study":
-    try:
-        import optuna
-    except ModuleNotFoundError:
-        raise HotloopError(
-            "searching many choices needs optuna: pip install 'hotloop[optimize]'"
-        ) from None
+    import optuna
+
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with warnings.catch_warnings():
         # Proposing all levers together, as they interact, is an experiment to Optuna.

@@ -34,6 +34,7 @@ from hotloop.optimize.outcome import (
     facts_of,
 )
 from hotloop.optimize.process_bench import ProcessBench
+from hotloop.optimize.proposals import expect_optuna
 from hotloop.optimize.search import Search
 from hotloop.optimize.settings import OptimizeSettings
 from hotloop.optimize.space import Space, written
@@ -177,6 +178,7 @@ class _Trying:
 
     def run(self, observe: Observe) -> None:
         """Find what holds the loop back, then try its levers."""
+        expect_optuna()
         if isinstance(self._target, Loop):
             self._live(self._target, observe)
         else:
