@@ -256,9 +256,10 @@ def test_the_share_of_calls_side_by_side_is_at_most_all_of_the_time() -> None:
     assert stage.calls_per_iteration == 8
 
 
+@pytest.mark.parametrize("name", ["block_spinning_cpu_ns", "block_helpers_cpu_ns"])
 @pytest.mark.parametrize(("spent", "said"), [(0.5, True), (0.01, False)])
 def test_threads_that_may_spin_are_named_where_they_had_much_of_the_cores(
-    spent: float, said: bool
+    spent: float, said: bool, name: str
 ) -> None:
     durations = np.full(50, 10_000_000)
     arrays = {
@@ -266,7 +267,7 @@ def test_threads_that_may_spin_are_named_where_they_had_much_of_the_cores(
         "start_ns": np.cumsum(durations) - durations,
         "units": np.ones(50),
         "block_of": np.zeros(50, np.int64),
-        "block_helpers_cpu_ns": np.array([round(2 * spent * durations.sum())]),
+        name: np.array([round(2 * spent * durations.sum())]),
     }
     found = summarize(Run("benchmark", "planted", {}, {"unit": "steps", "usable_cores": 2}, arrays))
     assert any("OpenMP and BLAS used 50% of the cores" in each for each in found.warnings) == said

@@ -61,7 +61,7 @@ class BenchmarkRecord:
     stage_running_ns: list[np.ndarray] = field(default_factory=list)
     stage_calls: list[np.ndarray] = field(default_factory=list)
     block_cpu_ns: list[int] = field(default_factory=list)
-    block_helpers_cpu_ns: list[int] = field(default_factory=list)
+    block_spinning_cpu_ns: list[int] = field(default_factory=list)
     block_switches: list[int] = field(default_factory=list)
     block_pressure_us: list[int] = field(default_factory=list)
     events: np.ndarray = field(default_factory=lambda: np.zeros((0, 4), np.int64))
@@ -110,7 +110,7 @@ class BenchmarkRecord:
         self.stage_running_ns.append(self.running.add(block.events, count)[columns])
         self.stage_calls.append(calls[columns])
         self.block_cpu_ns.append(block.cpu_ns)
-        self.block_helpers_cpu_ns.append(block.helpers_cpu_ns)
+        self.block_spinning_cpu_ns.append(block.spinning_cpu_ns)
         self.block_switches.append(block.switches)
         self.block_pressure_us.append(block.pressure_us)
         self.events = to_array(block.events)
@@ -143,7 +143,7 @@ class BenchmarkRecord:
             "stage_running_ns": _stacked(self.stage_running_ns, len(self.stages)),
             "stage_calls": _stacked(self.stage_calls, len(self.stages)),
             "block_cpu_ns": np.array(self.block_cpu_ns, np.int64),
-            "block_helpers_cpu_ns": np.array(self.block_helpers_cpu_ns, np.int64),
+            "block_spinning_cpu_ns": np.array(self.block_spinning_cpu_ns, np.int64),
             "block_switches": np.array(self.block_switches, np.int64),
             "block_pressure_us": np.array(self.block_pressure_us, np.int64),
             "events": self.events,

@@ -18,7 +18,7 @@ from hotloop.loop.run import Run
 # Percentiles that are given, and from how many iterations on.
 PERCENTILES = {0.5: 1, 0.95: 20, 0.99: 100}
 MUCH_MEASURING = 0.03  # of the time: then it is said
-MUCH_HELP = 0.1  # of the cores, by threads of OpenMP and BLAS: then it is said
+MUCH_SPINNING = 0.1  # of the cores, by threads of OpenMP and BLAS: then it is said
 
 
 @dataclass(frozen=True)
@@ -273,10 +273,11 @@ def _gauges(run: Run) -> dict[str, Any]:
     }
 
 
-def _helpers_share(run: Run) -> float:
-    """The share of the usable cores that threads had which only help the loop's own one."""
-    # Runs of older versions do not say what these threads used.
-    used_ns = float(run.arrays.get("block_helpers_cpu_ns", np.zeros(1)).sum())
+def _spinning_share(run: Run) -> float:
+    """The share of the usable cores that threads of OpenMP and BLAS had, which spin."""
+    # Runs of older versions have another name for it, or do not say it.
+    before = run.arrays.get("block_helpers_cpu_ns", np.zeros(1))
+    used_ns = float(run.arrays.get("block_spinning_cpu_ns", before).sum())
     usable_ns = run.facts.get("usable_cores", 1.0) * float(run.arrays["duration_ns"].sum())
     return used_ns / usable_ns if usable_ns else 0.0
 
@@ -307,10 +308,10 @@ def _warnings(run: Run) -> list[str]:
                 f"a few slow iterations take much of the time: the mean, {mean * 1e-6:.3g} ms, is "
                 f"{mean / median:.2f} times the median, {median * 1e-6:.3g} ms; see p95 and p99"
             )
-    helpers = _helpers_share(run)
-    if helpers > MUCH_HELP:
+    spinning = _spinning_share(run)
+    if spinning > MUCH_SPINNING:
         found.append(
-            f"threads of OpenMP and BLAS used {helpers:.0%} of the cores; they spin between two "
+            f"threads of OpenMP and BLAS used {spinning:.0%} of the cores; they spin between two "
             "tasks, so that the CPU looks busier than it is: fewer torch threads may be as fast"
         )
     measuring = facts.get("measuring_ns")

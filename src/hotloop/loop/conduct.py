@@ -69,6 +69,7 @@ class Block:
     cpu_ns: int = 0  # processor time of the main thread
     process_cpu_ns: int = 0  # of all threads of this process
     helpers_cpu_ns: int = 0  # of those of them that help the main thread, see `HelperThreads`
+    spinning_cpu_ns: int = 0  # of those helpers that spin between two tasks
     stolen_ns: int = 0  # the main thread was ready to run, and another program had its core
     descendants_cpu_ns: int = 0  # of the processes that this one has started
     wall_ns: int = 0
@@ -317,6 +318,7 @@ class Conductor:
         block.stolen_ns += sign * self._queued.read_ns()
         block.process_cpu_ns += sign * self.control.clock.process_cpu_ns()
         block.helpers_cpu_ns += sign * self.control.helpers.read_ns()
+        block.spinning_cpu_ns += sign * self.control.helpers.spinning_ns()
         block.descendants_cpu_ns += sign * self._descendants.read_ns()
         block.cpu_ns += sign * self.control.clock.thread_cpu_ns()
         block.wall_ns += sign * self._now()

@@ -1,7 +1,7 @@
-"""Threads that compute only what the loop's own thread waits for: those of OpenMP and of BLAS.
+"""Threads that compute only what the loop's own thread waits for, which is no work beside the loop.
 
-Between two tasks they may spin for milliseconds, so that their processor time tells nothing of work
-that goes on beside the loop.
+They are those of OpenMP and of BLAS, which may spin for milliseconds between two tasks, and those
+of torch's autograd, which launch a backward pass on a card.
 """
 
 import contextlib
@@ -18,6 +18,8 @@ TASKS, MAPS = Path("/proc/self/task"), Path("/proc/self/maps")
 RUNTIMES = ("libgomp", "libomp", "libiomp")
 # What starts a parallel region in all three: (task, its data, threads or 0 for all, flags).
 REGION = "GOMP_parallel"
+# How torch calls the thread in which backward passes on a card run (autograd/engine.cpp).
+AUTOGRAD = "pt_autograd"
 BUSY_NS = 10_000_000  # of processor time, by a thread that may have helped
 TASK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
@@ -40,7 +42,12 @@ def _native_threads() -> frozenset[int]:
         numbers = {int(task.name) for task in TASKS.iterdir()}
     except OSError:
         return frozenset()
-    of_python = {thread.native_id for thread in threading.enumerate()}
+    # A thread of a library in which some Python has run is a dummy.
+    of_python = {
+        thread.native_id
+        for thread in threading.enumerate()
+        if not isinstance(thread, threading._DummyThread)
+    }
     return frozenset(numbers - of_python - {os.getpid()})
 
 
@@ -53,6 +60,7 @@ class HelperThreads:
     def __init__(self) -> None:
         self._seen = _AT_IMPORT
         self._spent_ns: dict[int, int] = dict.fromkeys(_AT_IMPORT, 0)
+        self._of_autograd: set[int] = set()
 
     def search(self) -> None:
         """Find those of the calling thread, if there are threads that compute and are not known.
@@ -65,7 +73,10 @@ class HelperThreads:
         if not busy:
             return
         self._seen |= busy
-        for number in _team_of_this_thread() & new:
+        of_autograd = {number for number in busy if _name(number).startswith(AUTOGRAD)}
+        self._of_autograd |= of_autograd
+        team = _team_of_this_thread() & new if busy - of_autograd else set()
+        for number in of_autograd | team:
             self._spent_ns.setdefault(number, 0)
 
     def read_ns(self) -> int:
@@ -73,6 +84,17 @@ class HelperThreads:
         for number, before in self._spent_ns.items():
             self._spent_ns[number] = thread_time_ns(number) or before
         return sum(self._spent_ns.values())
+
+    def spinning_ns(self) -> int:
+        """As `read_ns`, at its last call, of those that spin between two tasks."""
+        return sum(ns for n, ns in self._spent_ns.items() if n not in self._of_autograd)
+
+
+def _name(number: int) -> str:
+    try:
+        return (TASKS / str(number) / "comm").read_text()
+    except OSError:  # it has ended
+        return ""
 
 
 def _team_of_this_thread() -> set[int]:

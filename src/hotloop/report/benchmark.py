@@ -81,7 +81,8 @@ _FORMAT = Format(
     },
     optional_arrays={
         "stage_running_ns": "real blocks stages",
-        "block_helpers_cpu_ns": "count blocks",
+        "block_spinning_cpu_ns": "count blocks",
+        "block_helpers_cpu_ns": "count blocks",  # as older versions call it
         "meters": "any samples columns",
         **RANK_ARRAYS,
     },
