@@ -393,7 +393,7 @@ TRAININGS: Mapping[str, Mapping[str, Settings]] = {
             "anneal": True,
             "batch_size": 128,
             "replay_size": 100_000,
-            "replay_ratio": 8.0,
+            "replay_ratio": 16.0,
             "hidden_size": 256,
             "target_every": 250,
             "learn_after": 5_000,
