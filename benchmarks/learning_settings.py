@@ -457,9 +457,9 @@ LEFT_OUT: Mapping[str, str] = {
     "LunarLander-v3, Sample Factory APPO": "its newest version, 2.1.1, wants a Gymnasium below "
     "1.0, which has no LunarLander-v3.",
     "PongPixels-v0 to 18": "not reached in what was tried, each with one seed. Lower limits of 10 "
-    "greedy episodes: PPO with the settings below, but 32 envs on a CPU, -7 after 400,000 steps, no "
-    "more after 800,000; with a learning rate of 1e-3, -6 after two million; with IMPALA's network "
-    "-21 after 200,000. Ape-X on an NVIDIA H200 and 5 cores, -13 after 400,000.",
+    "greedy episodes: PPO with the settings below, but 32 envs on a CPU, -7 after 400,000 steps, "
+    "no more after 800,000; with a learning rate of 1e-3, -6 after two million; with IMPALA's "
+    "network -21 after 200,000. Ape-X on an NVIDIA H200 and 5 cores, -13 after 400,000.",
     "HalfCheetah-v5 and PongPixels-v0": "one peer each, as a training takes minutes to hours.",
 }
 """What is not trained, and why."""
