@@ -93,3 +93,25 @@ done.set()
 assert (hotloops, users) == (False, True)
 """
     subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
+
+
+def test_torch_s_threads_for_a_card_do_not_count() -> None:
+    """A hook of a gradient that asks for its thread makes one of Python's of it."""
+    code = """
+import ctypes, threading
+from hotloop.loop.other_threads import other_threads_run
+
+PR_SET_NAME = 15
+named, over = threading.Event(), threading.Event()
+def work():
+    ctypes.CDLL(None).prctl(PR_SET_NAME, b"pt_autograd_0", 0, 0, 0)
+    named.set()
+    over.wait()
+
+threading.Thread(target=work).start()
+named.wait()
+found = other_threads_run()
+over.set()
+assert not found
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)

@@ -73,7 +73,7 @@ class HelperThreads:
         if not busy:
             return
         self._seen |= busy
-        of_autograd = {number for number in busy if _name(number).startswith(AUTOGRAD)}
+        of_autograd = {number for number in busy if is_of_autograd(number)}
         self._of_autograd |= of_autograd
         team = _team_of_this_thread() & new if busy - of_autograd else set()
         for number in of_autograd | team:
@@ -90,11 +90,12 @@ class HelperThreads:
         return sum(ns for n, ns in self._spent_ns.items() if n not in self._of_autograd)
 
 
-def _name(number: int) -> str:
+def is_of_autograd(number: int | None) -> bool:
+    """Whether torch runs backward passes on a card in a thread, by its kernel's number."""
     try:
-        return (TASKS / str(number) / "comm").read_text()
+        return (TASKS / str(number) / "comm").read_text().startswith(AUTOGRAD)
     except OSError:  # it has ended
-        return ""
+        return False
 
 
 def _team_of_this_thread() -> set[int]:

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from hotloop.loop.helper_threads import thread_time_ns
+from hotloop.loop.helper_threads import is_of_autograd, thread_time_ns
 
 # How long to watch what the other threads change, at least and at most.
 WATCH_SECONDS = (0.002, 0.05)
@@ -14,7 +14,10 @@ ENOUGH = 0.8
 
 
 def other_threads_run() -> bool:
-    """Whether the user's other threads are alive; hotloop's and progress bars' do not count."""
+    """Whether the user's other threads are alive.
+
+    Those of hotloop and of progress bars do not count, nor torch's for backward passes on a card.
+    """
     return bool(_others())
 
 
@@ -52,6 +55,7 @@ def _others() -> list[threading.Thread]:
         if thread is not threading.current_thread()
         and not thread.name.startswith("hotloop")
         and not type(thread).__module__.startswith(("rich.", "tqdm."))
+        and not is_of_autograd(thread.native_id)
     ]
 
 
