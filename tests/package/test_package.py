@@ -137,7 +137,7 @@ def test_from_doctor_to_the_first_page_needs_no_extra(plain: Environment, tmp_pa
         (["benchmark", "covid:astoria"], "torch"),
         (["simplify", "impala:CartPole-v1"], "torch"),
         (["benchmark", "boids"], "torch"),
-        (["optimize", "apex:CartPole-v1"], "torch"),
+        (["optimize", "apex:CartPole-v1"], "optimize"),
         (["profile", "appo:CartPole-v1", "--time"], "torch"),
         (["benchmark", "CartPole-v1", "--backends", "ray"], "ray"),
         (["benchmark", "loop.py:make_loop", "--trace", "a.perfetto"], "profile"),
