@@ -154,6 +154,26 @@ WITHOUT_OPTIMISER = """
             weights -= 0.01 * weights.grad
             weights.grad.zero_()
 """
+# It uses hotloop's envs, and watches itself.
+WITH_HOTLOOP = """
+    import itertools
+    import torch
+    from torch import nn
+
+    import hotloop
+
+    envs = hotloop.make_vec("CartPole-v1", 4)
+    model = nn.Linear(4, 2)
+    optimiser = torch.optim.SGD(model.parameters(), 1e-3)
+    observations, _ = envs.reset(seed=1)
+    with hotloop.watch(run="{run}"):
+        for step in itertools.count():
+            scores = model(torch.as_tensor(observations, dtype=torch.float32))
+            observations, *_ = envs.step(scores.argmax(-1).numpy())
+            optimiser.zero_grad()
+            scores.square().mean().backward()
+            optimiser.step()
+"""
 
 
 def written(folder: Path, text: str, **values: object) -> str:
@@ -251,3 +271,15 @@ def test_what_was_seen_of_a_script_that_ended_before_its_iterations_were_known(
 ) -> None:
     with pytest.raises(LoopError, match=r"was seen \d+ times, and then it ended"):
         run_simplify(written(tmp_path, WITHOUT_OPTIMISER, iterations=60), budget=3)
+
+
+@pytest.mark.long
+def test_hotloop_s_envs_are_recognised_and_a_watch_within_a_measurement_is_off(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "watched.run"
+    found = run_benchmark(written(tmp_path, WITH_HOTLOOP, run=run), seconds=1)
+    assert found.summary.unit == "env steps"
+    assert stages_of(found) >= {"env step", "backward", "optimiser step"}
+    assert "the script is being measured, so this watch is off" in capsys.readouterr().err
+    assert not run.exists(), "the watch has saved a run"

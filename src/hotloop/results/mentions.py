@@ -11,9 +11,13 @@ from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-# Names of hotloop that neither make a stage nor mark iterations, and the one that marks them.
-_NO_STAGES = frozenset({"state", "errors"})
-_MARK = "iterations"
+# Names and packages of hotloop that neither make a stage nor mark iterations.
+_NO_STAGES = frozenset(
+    {"data", "envs", "errors", "integrations", "make_vec", "ops", "populations", "state"}
+    | {"testing", "watch"}
+)
+_MARK = "iterations"  # what marks them
+_HAS_STAGES = "hotloop.loop"  # the package whose names are those of hotloop itself
 
 
 @dataclass(frozen=True)
@@ -105,7 +109,7 @@ def _files_of(name: str, search: Iterable[str]) -> Iterator[Path]:
 
 
 def _used(tree: ast.Module) -> set[str]:
-    """The names used from hotloop, as in `hotloop.stage` or `from hotloop import stage`."""
+    """The names and packages used from hotloop, as in `from hotloop import stage`."""
     called_here: set[str] = set()
     found: set[str] = set()
     for node in ast.walk(tree):
@@ -115,7 +119,10 @@ def _used(tree: ast.Module) -> set[str]:
                     called_here.add(alias.asname or "hotloop")
                     found |= set(alias.name.split(".")[1:2])
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "hotloop":
-            found |= {alias.name for alias in node.names}
+            if node.module in ("hotloop", _HAS_STAGES):
+                found |= {alias.name for alias in node.names}
+            else:
+                found.add(str(node.module).split(".")[1])
     attributes = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
     return found | {
         node.attr

@@ -13,6 +13,7 @@ from typing import Any, Self
 from hotloop.errors import HotloopError, LoopError
 from hotloop.loop.alone import measuring_alone
 from hotloop.loop.run import Run
+from hotloop.loop.scripts.session import current_session
 from hotloop.loop.sinks import Sinks, open_sinks
 from hotloop.loop.target import settings_of
 from hotloop.recognise.recognition import Recognition
@@ -49,10 +50,18 @@ class Watch:
         self._complete = True
 
     def __enter__(self) -> Self:
-        """Begin. Raises: LoopError within another watch or measurement; SettingError; RunError."""
+        """Begin. Raises: LoopError within another watch or measurement; SettingError; RunError.
+
+        In a script that a verb measures, nothing is watched or saved: two would change each other.
+        """
         if self._stack is not None:
             raise LoopError("a watch is entered once; make another one with hotloop.watch()")
         self._pid = os.getpid()
+        if current_session() is not None:
+            self._stack, self._ended = ExitStack(), True
+            self.record.why_not = "the script is being measured, so this watch is off"
+            self._terminal.say(self.record.why_not)
+            return self
         with ExitStack() as stack:
             control = stack.enter_context(measuring_alone())
             self._sinks = open_sinks(
