@@ -39,6 +39,41 @@ free_block_of(20)
 print(first, hold_malloc())
 """
 
+# A loop takes 4 MiB in small blocks, and the system has them back after each iteration, until
+# something lies above them.
+BELOW_SOMETHING = """
+import resource
+import sys
+import numpy as np
+from hotloop.loop.malloc import HeldMalloc, _glibc
+
+above = []
+
+def iterate(keep=False):
+    blocks = [np.ones(100 << 10, np.uint8) for _ in range(40)]
+    if keep:
+        above.append(blocks[-1])
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        iterate()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+faults()
+alone = faults()
+if _glibc() is None or alone < 1000:
+    sys.exit(print("nothing known here"))
+malloc = HeldMalloc(True)
+malloc.hold()
+iterate(keep=True)
+kept = faults()
+malloc.fill()
+filled = faults()
+malloc.release()
+print(alone, kept, filled, faults())
+"""
+
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it is glibc's")
 def test_what_is_freed_after_it_was_held_changes_nothing() -> None:
@@ -52,3 +87,14 @@ def test_what_is_freed_after_it_was_held_changes_nothing() -> None:
 def test_what_is_kept_is_not_mapped_again_and_that_can_be_taken_back() -> None:
     done = subprocess.run([sys.executable, "-c", KEEPING], capture_output=True, text=True)
     assert done.stdout.split() in (["True", "False", "True"], ["nothing", "known", "here"]), done
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it is glibc's")
+def test_a_loop_has_the_page_faults_it_has_alone_where_something_lies_above_its_blocks() -> None:
+    done = subprocess.run([sys.executable, "-c", BELOW_SOMETHING], capture_output=True, text=True)
+    if done.stdout.split() == ["nothing", "known", "here"]:
+        return
+    alone, kept, filled, released = map(int, done.stdout.split())
+    assert kept < 0.1 * alone, "nothing was kept, so this test shows nothing"
+    assert filled == pytest.approx(alone, rel=0.2)
+    assert released < 0.3 * alone

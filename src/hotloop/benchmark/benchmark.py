@@ -21,7 +21,7 @@ from hotloop.loop.conduct import Block, Measurement, Request
 from hotloop.loop.control import SharedControl
 from hotloop.loop.event import Event
 from hotloop.loop.loop import Loop
-from hotloop.loop.malloc import hold_malloc
+from hotloop.loop.malloc import HeldMalloc
 
 # The steady state is measured in blocks of this length; a block is one sample of stage times.
 BLOCK_S = 0.1
@@ -167,8 +167,8 @@ class Benchmark:
         record.price_per_hour = settings.price_per_hour or loop.price_per_hour
         begin = self._now()
         record.warm_up = yield from warm_up(self._now, settings.seconds * WARM_UP_SHARE)
-        if control.in_own_process:
-            hold_malloc()
+        malloc = HeldMalloc(control.in_own_process)
+        malloc.hold()
         yield from self._count_work()
         yield from self._record_stages(loop.in_flight)
         record.call_cost = yield from measure_call_cost(
@@ -177,9 +177,11 @@ class Benchmark:
         # What is entered around calls, as for a trace, is entered around those that have a name.
         arm = Arm("steady", rest=REAL if control.annotate is None else NAMED)
         while not self._enough(begin):
+            malloc.fill()
             left = settings.iterations and settings.iterations - len(record.duration_ns)
             block = yield Request(arm, iterations=left, seconds=BLOCK_S, phase="steady state")
             record.keep(block, control)
+        malloc.release()
 
     def _enough(self, begin: int) -> bool:
         done = len(self.record.duration_ns)

@@ -17,7 +17,7 @@ _NO_STAGES = frozenset(
     | {"testing", "watch"}
 )
 _MARK = "iterations"  # what marks them
-_HAS_STAGES = "hotloop.loop"  # the package whose names are those of hotloop itself
+_LOOP = "hotloop.loop"  # the package whose names are those of hotloop itself
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def _used(tree: ast.Module) -> set[str]:
                     called_here.add(alias.asname or "hotloop")
                     found |= set(alias.name.split(".")[1:2])
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "hotloop":
-            if node.module in ("hotloop", _HAS_STAGES):
+            if node.module in ("hotloop", _LOOP):
                 found |= {alias.name for alias in node.names}
             else:
                 found.add(str(node.module).split(".")[1])

@@ -22,7 +22,6 @@ from hotloop.loop.cost import probe_cost
 from hotloop.loop.declared_state import DeclaredState, sort_state
 from hotloop.loop.host import usable_cores
 from hotloop.loop.loop import Loop
-from hotloop.loop.malloc import hold_malloc
 from hotloop.loop.watchdog import Watchdog
 from hotloop.simplify.effect_check import check_effects
 from hotloop.simplify.probing import in_the_loop
@@ -100,6 +99,7 @@ class Experiment:
             record.out_of_time = True
         finally:
             watchdog.stop()
+            trials.malloc.release()
             # Also when interrupted in the middle of an arm: the loop goes on from the baseline.
             if trials.snapshot is not None:
                 trials.put_back()
@@ -119,8 +119,7 @@ class Experiment:
         record.warm_up = yield from trials.forward(
             warm_up(self._now, WARM_UP_SHARE * settings.budget)
         )
-        if control.in_own_process:
-            hold_malloc()
+        trials.malloc.hold()
         control.longest_wait_ns[0] = LONGEST_WAIT * max(trials.durations)
         checked_by = self._now() + round(CHECK_SHARE * settings.budget * 1e9)
         yield from trials.forward(

@@ -133,6 +133,7 @@ class Rounds:
     def _one_round(self) -> Measurement[None]:
         """Run every arm once, all from the same state and replayed from the same output on."""
         trials, record = self._trials, self._record
+        trials.malloc.fill()
         length = int(self._rng.integers(self._plan.length, 2 * self._plan.length + 1))
         # Which of the unchanged arms the loop goes on from is left to chance: none is special.
         same = [name for name in trials.arms if name == BASELINE or is_aa(name)]

@@ -11,6 +11,7 @@ from typing import TypeVar
 from hotloop.loop.arm import Arm
 from hotloop.loop.conduct import Block, Measurement, Request
 from hotloop.loop.control import SharedControl
+from hotloop.loop.malloc import HeldMalloc
 from hotloop.loop.state import Snapshot
 from hotloop.loop.tape import MUTATED
 from hotloop.simplify.arm_error import raised_by
@@ -33,6 +34,7 @@ class Trials:
     def __init__(self, control: SharedControl, record: Record) -> None:
         self.control = control
         self.record = record
+        self.malloc = HeldMalloc(control.in_own_process)
         self.limit_ns = 0  # when to end whatever is still missing
         self.arms: dict[str, Arm] = {}
         self.state: list[object] = []  # what the loop declares and can be put back
