@@ -5,6 +5,7 @@ sample without such a frame belongs to the outermost function that calls no stag
 there is none, to the function that calls stages.
 """
 
+import dataclasses
 import sys
 import types
 from collections import Counter
@@ -20,6 +21,7 @@ from hotloop.simplify.record import Record
 from hotloop.simplify.stage_facts import Place
 
 SAMPLE_S, SAMPLE_SHARE = 1.0, 0.04  # so long at the most, and so much of the budget
+MOST_TIMES = 5  # until a sample lies within a stage, which tells what calls stages
 WORTH_A_NAME, MOST = 0.03, 5  # of the time is at a place, at least; places at the most
 
 _HOTLOOP = Path(__file__).parents[1]
@@ -106,17 +108,24 @@ def sample_rest(records: Sequence[Record], budget: float) -> Measurement[None]:
     """Find what runs between the stages, for these records of a loop. budget: of all, in s."""
     samples = RestSamples()
     sampler = StackSampler(samples.take)
+    request = Request(
+        Arm("sampling", rest=NAMED),
+        seconds=min(SAMPLE_S, SAMPLE_SHARE * budget),
+        before=sampler.start,
+        phase="sampling between the stages",
+    )
+    iterations = 0
     try:
-        block = yield Request(
-            Arm("sampling", rest=NAMED),
-            seconds=min(SAMPLE_S, SAMPLE_SHARE * budget),
-            before=sampler.start,
-            phase="sampling between the stages",
-        )
+        for _ in range(MOST_TIMES):
+            block = yield request
+            iterations += len(block.duration_ns)
+            if samples.around:
+                break
+            request = dataclasses.replace(request, before=None)
     finally:
         sampler.stop()
     for record in records:
-        record.iterations_kept += len(block.duration_ns)
+        record.iterations_kept += iterations
         # Of a loop that is measured phase by phase, the stages have not been timed yet.
         record.rest_places = samples.places(record.rest_share if record.stages else None)
 
