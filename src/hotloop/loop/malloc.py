@@ -11,6 +11,7 @@ do not go back any more, and a training of transformers was a sixth faster than 
 """
 
 import ctypes
+import time
 from collections.abc import Callable
 from mmap import PAGESIZE
 from typing import Any
@@ -26,6 +27,7 @@ MOST_FREE = 64
 LARGEST_FILLER, SMALLEST_FILLER = 32 << 20, 64 << 10
 # What is free between two iterations differs so much by itself.
 USUAL_SHARE, USUAL_BYTES = 0.5, 1 << 20
+LOOKING_SHARE = 0.01  # of the time may go into looking at it
 
 
 class _Info(ctypes.Structure):
@@ -94,6 +96,7 @@ class HeldMalloc:
         self._library = _glibc() if is_held else None
         self._free_bytes = 0
         self._fillers: list[int] = []
+        self._next_s = 0.0  # when to look again
 
     def hold(self) -> None:
         """Take malloc's present state for the loop's own: between two iterations, when warm."""
@@ -104,39 +107,44 @@ class HeldMalloc:
     def fill(self) -> None:
         """Take the memory that has become free in the heap since, which the loop alone had not.
 
-        Between two iterations. Its pages go back to the system.
+        Between two iterations. Its pages go back to the system. A heap of many pieces takes long to
+        look through, and is looked at the more rarely.
         """
-        library = self._library
-        if library is None:
+        begin_s = time.perf_counter()
+        if self._library is None or begin_s < self._next_s:
             return
-        free_bytes = _free_below_end(library)
-        if free_bytes < (1 + USUAL_SHARE) * self._free_bytes + USUAL_BYTES:
-            return
-        size = LARGEST_FILLER
-        while size >= SMALLEST_FILLER:
-            if free_bytes - self._free_bytes < size or not self._take(library, size):
-                size //= 2
-            else:
-                free_bytes -= size
+        if _free_below_end(self._library) > (1 + USUAL_SHARE) * self._free_bytes + USUAL_BYTES:
+            self._fill(self._library)
+        now_s = time.perf_counter()
+        self._next_s = now_s + (now_s - begin_s) / LOOKING_SHARE
 
     def release(self) -> None:
         """Free what was taken."""
-        for block in self._fillers:
-            self._library.free(block)  # type: ignore[union-attr]
-        self._fillers.clear()
+        while self._library is not None and self._fillers:
+            self._library.free(self._fillers.pop())
+
+    def _fill(self, library: Any) -> None:
+        surplus, size = _free_below_end(library) - self._free_bytes, LARGEST_FILLER
+        while size >= SMALLEST_FILLER:
+            if surplus >= size and self._take(library, size):
+                surplus -= size
+            else:
+                size //= 2
+        # What could not be taken is in pieces that are too small, or another thread's.
+        self._free_bytes += surplus
 
     def _take(self, library: Any, size: int) -> bool:
         """Take a free block; returns whether there was one that is not at the heap's end."""
         before = library.mallinfo2()
         block = library.malloc(size)
         after = library.mallinfo2()
-        if all(getattr(before, name) == getattr(after, name) for name in _OF_THE_END):
-            self._fillers.append(block)
-            begin, end = -(-block // PAGESIZE), (block + size) // PAGESIZE
-            library.madvise(begin * PAGESIZE, (end - begin) * PAGESIZE, MADV_DONTNEED)
-            return True
-        library.free(block)
-        return False
+        if any(getattr(before, name) != getattr(after, name) for name in _OF_THE_END):
+            library.free(block)
+            return False
+        self._fillers.append(block)
+        begin, end = -(-block // PAGESIZE), (block + size) // PAGESIZE
+        library.madvise(begin * PAGESIZE, (end - begin) * PAGESIZE, MADV_DONTNEED)
+        return True
 
 
 class FreedMemory:
