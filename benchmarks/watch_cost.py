@@ -1,7 +1,7 @@
 """What does it cost to watch a training all the time?
 
 A plain PyTorch loop and a PPO in one file are watched, and take turns in one process with the same
-loop without the watch: short batches, the order drawn, with what was put around the functions of
+loop without the watch: batches, the order drawn, with what was put around the functions of
 libraries taken away for the batches without. The cost is the ratio of the processor times of the
 process, turn by turn; lines are printed, and TensorBoard events written, each second.
 
@@ -26,14 +26,16 @@ from hotloop.loop.figures import Interval, paired_ratio
 from tables import table, write_page
 
 TARGET = 1.005
-BATCH_S = 0.1
-SETTLING = 2  # iterations after each change that are not timed
+BATCH_S = 0.4
+# So long the loop runs untimed after a change: what the interpreter had learned of classes is void
+# then. A training is watched from its start on.
+SETTLING_S = 0.8
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--markdown", type=Path)
-    options.add_argument("--turns", type=int, default=400)
+    options.add_argument("--turns", type=int, default=150)
     chosen = options.parse_args()
     rows = []
     for name, make in LOOPS.items():
@@ -70,19 +72,22 @@ def measure(make: Callable[[], Iterator[None]], turns: int) -> tuple[Interval, f
         length = max(1, round(BATCH_S / ((time.process_time() - start) / 20)))
         taken: dict[bool, list[float]] = {True: [], False: []}
         recognition = watched._recognition
+        recognition.__exit__()
         for _ in range(turns):
             for with_watch in order.sample([True, False], 2):
-                if not with_watch:
-                    recognition.__exit__()
-                taken[with_watch].append(batch(loop, length))
-                if not with_watch:
+                if with_watch:
                     recognition.__enter__()
+                taken[with_watch].append(batch(loop, length))
+                if with_watch:
+                    recognition.__exit__()
+        recognition.__enter__()  # for the watch to leave
     ratio = paired_ratio(np.array(taken[True]), np.array(taken[False]))
     return ratio, found_s, float(np.mean(taken[False])) / length * 1e3
 
 
 def batch(loop: Iterator[None], length: int) -> float:
-    for _ in range(SETTLING if length > SETTLING else 0):
+    settled = time.process_time() + SETTLING_S
+    while time.process_time() < settled:
         next(loop)
     start = time.process_time()
     for _ in range(length):
