@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hotloop.errors import LoopError
+from hotloop.errors import LoopError, SettingError
 from hotloop.results.benchmark import BenchmarkResult, run_benchmark
 from hotloop.results.simplify import run_simplify
 
@@ -175,6 +175,24 @@ WITH_HOTLOOP = """
             optimiser.step()
 """
 
+STAGED = """
+    import itertools, time
+
+    import hotloop
+
+    @hotloop.stage("simulate", effect="pure")
+    def simulate(n):
+        time.sleep(0.002)
+        return n
+
+    def learn(n):
+        time.sleep(0.004)
+        return n
+
+    for n in hotloop.iterations(itertools.count()):
+        learn(simulate(n))
+"""
+
 
 def written(folder: Path, text: str, **values: object) -> str:
     text = textwrap.dedent(text)
@@ -283,3 +301,14 @@ def test_hotloop_s_envs_are_recognised_and_a_watch_within_a_measurement_is_off(
     assert stages_of(found) >= {"env step", "backward", "optimiser step"}
     assert "the script is being measured, so this watch is off" in capsys.readouterr().err
     assert not run.exists(), "the watch has saved a run"
+
+
+@pytest.mark.long
+def test_a_function_can_be_a_stage_beside_those_that_the_script_has(tmp_path: Path) -> None:
+    script = written(tmp_path, STAGED)
+    found = run_simplify(script, budget=6, stage=("__main__:learn",))
+    assert {row.name for row in found.verdict.rows} == {"simulate", "learn"}
+    assert found.verdict.fix is not None
+    assert found.verdict.fix.name == "learn"
+    with pytest.raises(SettingError, match="--iteration and --may-go-on are for scripts without"):
+        run_simplify(script, budget=6, iteration="learn")

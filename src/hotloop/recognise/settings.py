@@ -13,7 +13,8 @@ class RecogniseSettings:
     iteration: str | None = None
     """The stage whose calls begin an iteration, such as "env step"; default: what repeats."""
     stage: tuple[str, ...] = ()
-    """Functions of yours that are stages too, as module:function or module:Class.method."""
+    """Functions of yours that are stages too, as module:function or module:Class.method; also of a
+    script with other stages of its own."""
     may_go_on: ClassVar[tuple[str, ...]] = ()  # only experiments put anything back
 
     def __post_init__(self) -> None:

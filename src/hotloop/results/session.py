@@ -32,6 +32,7 @@ from hotloop.loop.scripts.session import Session, current_session, drive_script
 from hotloop.loop.scripts.start import StartLimits
 from hotloop.optimize.libraries import Libraries
 from hotloop.recognise.found_iterations import FoundIterations
+from hotloop.recognise.places import PLACES
 from hotloop.recognise.rank_iterations import LeadIterations
 from hotloop.recognise.rank_log import RankLog
 from hotloop.recognise.recognition import Recognition
@@ -275,17 +276,13 @@ class _Running:
         _expect_nothing_to_act_twice(script, used, as_it_stands)
         limits = start_limits(used.stages or used.iterations)
         with ExitStack() as stack:
-            # A script that has stages of its own knows best what its parts are.
             marks: Marks | None = None
-            recognition: Recognition | None = None
+            own, may_go_on = as_it_stands.settings.stage, as_it_stands.settings.may_go_on
+            recognition = Recognition(self._control, own, may_go_on=may_go_on)
+            if used.stages:  # it knows best what its parts are
+                recognition.leave_out(PLACES.values())
+            stack.enter_context(recognition)
             if not used.stages:
-                recognition = stack.enter_context(
-                    Recognition(
-                        self._control,
-                        as_it_stands.settings.stage,
-                        may_go_on=as_it_stands.settings.may_go_on,
-                    )
-                )
                 found = FoundIterations(recognition, as_it_stands.settings.iteration)
                 marks = self._marks(found, recognition, as_it_stands.as_rank)
                 redirect = stack.enter_context(_thrown_away(as_it_stands.as_rank))
@@ -296,7 +293,7 @@ class _Running:
                 self._control,
                 partial(self._measured_script, recognition),
                 marks=marks,
-                decorators=None if recognition is None else recognition.main_stages(),
+                decorators=recognition.main_stages(),
                 observer=self._observed,
             )
             drive_script(session, arguments, limits)
@@ -311,9 +308,9 @@ class _Running:
         elif session.cut_short:
             facts["script_ended"] = True
 
-    def _measured_script(self, recognition: Recognition | None, loop: Loop) -> Measurement[Any]:
+    def _measured_script(self, recognition: Recognition, loop: Loop) -> Measurement[Any]:
         session = current_session()
-        if recognition is not None and session is not None and session.is_marked:
+        if session is not None and session.is_marked:
             recognition.drop_unused()
         return self._measured(loop)
 
@@ -357,13 +354,14 @@ class _Running:
 def _expect_nothing_to_act_twice(
     script: ScriptPlace, used: Mentions, as_it_stands: AsItStands
 ) -> None:
-    """Raises: SettingError for a choice of stages or iterations that the script makes itself."""
-    if used.stages and as_it_stands.is_asked_for:
+    """Raises: SettingError for a choice of iterations or state that the script makes itself."""
+    settings = as_it_stands.settings
+    if used.stages and (settings.iteration is not None or settings.may_go_on):
         raise SettingError(
-            f"{script.name}: --iteration, --stage and --may-go-on are for scripts without stages "
-            "of their own; this one uses hotloop.stage"
+            f"{script.name}: --iteration and --may-go-on are for scripts without stages of their "
+            "own; this one uses those of hotloop"
         )
-    if used.iterations and as_it_stands.settings.iteration is not None:
+    if used.iterations and settings.iteration is not None:
         raise SettingError(
             f"{script.name}: --iteration is for scripts that mark no iterations; this one uses "
             "hotloop.iterations"
