@@ -108,9 +108,10 @@ def sample_rest(records: Sequence[Record], budget: float) -> Measurement[None]:
     """Find what runs between the stages, for these records of a loop. budget: of all, in s."""
     samples = RestSamples()
     sampler = StackSampler(samples.take)
+    seconds = min(SAMPLE_S, SAMPLE_SHARE * budget)
     request = Request(
         Arm("sampling", rest=NAMED),
-        seconds=min(SAMPLE_S, SAMPLE_SHARE * budget),
+        seconds=seconds,
         before=sampler.start,
         phase="sampling between the stages",
     )
@@ -119,7 +120,8 @@ def sample_rest(records: Sequence[Record], budget: float) -> Measurement[None]:
         for _ in range(MOST_TIMES):
             block = yield request
             iterations += len(block.duration_ns)
-            if samples.around:
+            # A sampler that hardly ran will not do so the next time either.
+            if samples.around or samples.seconds < 0.5 * seconds:
                 break
             request = dataclasses.replace(request, before=None)
     finally:
