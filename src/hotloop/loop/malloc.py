@@ -113,8 +113,9 @@ class HeldMalloc:
         begin_s = time.perf_counter()
         if self._library is None or begin_s < self._next_s:
             return
-        if _free_below_end(self._library) > (1 + USUAL_SHARE) * self._free_bytes + USUAL_BYTES:
-            self._fill(self._library)
+        free_bytes = _free_below_end(self._library)
+        if free_bytes > (1 + USUAL_SHARE) * self._free_bytes + USUAL_BYTES:
+            self._fill(self._library, free_bytes - self._free_bytes)
         now_s = time.perf_counter()
         self._next_s = now_s + (now_s - begin_s) / LOOKING_SHARE
 
@@ -123,8 +124,8 @@ class HeldMalloc:
         while self._library is not None and self._fillers:
             self._library.free(self._fillers.pop())
 
-    def _fill(self, library: Any) -> None:
-        surplus, size = _free_below_end(library) - self._free_bytes, LARGEST_FILLER
+    def _fill(self, library: Any, surplus: int) -> None:
+        size = LARGEST_FILLER
         while size >= SMALLEST_FILLER:
             if surplus >= size and self._take(library, size):
                 surplus -= size
