@@ -12,7 +12,8 @@ from hotloop.recognise.place_stage import PlaceStage
 from hotloop.recognise.places import ACT, ENV_RESET, ENV_STEP, FORWARD, OPTIMISER_STEP
 from hotloop.recognise.recognition import ENV_STEPS, Recognition
 from hotloop.simplify.watched import WatchRecord, summarize_watch
-from hotloop.watch.sampler import Delays, Sampler, counted_stage
+from hotloop.watch.sampler import Sampler, counted_stage
+from hotloop.watch.windows import Delays
 from support.clock import FakeClock
 
 MS = 1_000_000
@@ -74,6 +75,7 @@ class Training:
             if learns:
                 self.call(self.learn, LEARN_NS)
             self.done += 1
+            self.sampler.look_after()
 
     def run_until_found(self) -> None:
         while not self.found:
@@ -183,7 +185,7 @@ def test_iterations_that_end_are_looked_for_again() -> None:
     training.run(200)
     for _ in range(5_000):
         training.run(1, learns=False)
-        training.sampler.look_again()
+        training.sampler.look_after()
     assert len(training.found) == 2
     assert OPTIMISER_STEP not in training.found[1]
 
@@ -214,7 +216,7 @@ def test_what_repeats_nothing_is_looked_for_less_and_less() -> None:
     training = Training()
     for k in range(100_000):
         training.call(training.env, ENV_NS * (1 + (k * k % 977) ** 3 // 977**2))
-        training.sampler.look_again()
+        training.sampler.look_after()
         if not any(training.recognition.modes):
             break
     else:

@@ -20,6 +20,7 @@ class Kind(IntEnum):
     CHECK = 8  # runs, and is compared with what it declares of its effects
     WORK = 9  # replays, then computes for the recorded processor time / k
     NAMED = 10  # runs within a frame that has the stage's name: profilers see it
+    COUNTED = 11  # runs, and a recognised call is only counted; any other is as with REAL
 
 
 SUBSTITUTES = frozenset({Kind.FREE, Kind.PAD, Kind.BURN, Kind.WAIT, Kind.WORK})
@@ -40,8 +41,9 @@ class Mode:
         return self.kind.name
 
 
-OFF, REAL, FREE, PAD, RECORD, CHECK, NAMED = (
-    Mode(k) for k in (Kind.OFF, Kind.REAL, Kind.FREE, Kind.PAD, Kind.RECORD, Kind.CHECK, Kind.NAMED)
+OFF, REAL, FREE, PAD = (Mode(k) for k in (Kind.OFF, Kind.REAL, Kind.FREE, Kind.PAD))
+RECORD, CHECK, NAMED, COUNTED = (
+    Mode(k) for k in (Kind.RECORD, Kind.CHECK, Kind.NAMED, Kind.COUNTED)
 )
 
 _EPOCHS = 1 << 24

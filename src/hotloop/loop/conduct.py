@@ -6,7 +6,6 @@ iteration, so that the same measurement works on a `Loop` whose body hotloop cal
 script that only says where its iterations end.
 """
 
-import resource
 import threading
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from hotloop.errors import LoopError
 from hotloop.loop.arm import OFF, REAL, Arm
 from hotloop.loop.control import SharedControl
 from hotloop.loop.event import Event
-from hotloop.loop.gauges import DescendantsGauge, PressureGauge, RunQueueGauge, waits
+from hotloop.loop.gauges import AllGauges, Gauges
 from hotloop.loop.host import usable_cores
 from hotloop.loop.loop import Loop, checked_units
 
@@ -107,7 +106,9 @@ class Conductor:
         name: str,
         unit: str,
         observer: Observer | None = None,
+        gauges: Gauges | None = None,
     ) -> None:
+        """Prepare it. gauges: what is read around each block; None reads all that there is."""
         self.name, self.unit = name, unit
         self.control = control
         self.finished = False
@@ -119,10 +120,7 @@ class Conductor:
         self._measurement = measurement
         self._observer = observer
         self._now = control.clock.now_ns
-        self._pressure = PressureGauge()
-        self._queued = RunQueueGauge()
-        self._descendants = DescendantsGauge()
-        self._cores = max(1.0, usable_cores())
+        self._gauges = AllGauges(control.clock, control.helpers) if gauges is None else gauges
         self._drain_left = 0  # iterations; stays at 2 while the time is not up
         self._drain_end = 0
         self._opened = 0  # when the block's timing began
@@ -280,8 +278,7 @@ class Conductor:
         self.control.fetch_reports()
         for known in self.control.stages.values():
             known.delayed_ns = 0
-        self._descendants.search()
-        self.control.helpers.search()
+        self._gauges.search()
         block.delayed_ns = {
             name: -self.control.workers.delay_ns(known.index)
             for name, known in self.control.stages.items()
@@ -312,16 +309,8 @@ class Conductor:
 
     def _read(self, block: Block, sign: int) -> None:
         """Add all gauges to a block's sums: with -1 where something begins, with +1 at its end."""
-        block.switches += sign * resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
-        block.waits += sign * waits()
-        block.pressure_us += sign * self._pressure.read_us()
-        block.stolen_ns += sign * self._queued.read_ns()
-        block.process_cpu_ns += sign * self.control.clock.process_cpu_ns()
-        block.helpers_cpu_ns += sign * self.control.helpers.read_ns()
-        block.spinning_cpu_ns += sign * self.control.helpers.spinning_ns()
-        block.descendants_cpu_ns += sign * self._descendants.read_ns()
-        block.cpu_ns += sign * self.control.clock.thread_cpu_ns()
-        block.wall_ns += sign * self._now()
+        for name, value in self._gauges.read()._asdict().items():
+            setattr(block, name, getattr(block, name) + sign * value)
 
     def _stolen_ns(self, block: Block) -> int:
         """What other programs took at least, of the time that the main thread stood in the queue.
@@ -331,16 +320,16 @@ class Conductor:
         of that time than what they have used of all cores together.
         """
         queued_ns = min(block.stolen_ns, block.wall_ns - block.cpu_ns)
+        if queued_ns <= 0:
+            return 0
         others_ns = block.process_cpu_ns - block.cpu_ns + block.descendants_cpu_ns
-        return max(0, queued_ns - round(others_ns / self._cores))
+        return max(0, queued_ns - round(others_ns / max(1.0, usable_cores())))
 
     def _stop(self) -> None:
         self.finished = True
         self.block = None
         self.control.set(Arm("off", rest=OFF))
-        self._pressure.close()
-        self._queued.close()
-        self._descendants.close()
+        self._gauges.close()
 
 
 def drive(

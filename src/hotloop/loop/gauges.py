@@ -5,8 +5,12 @@ import os
 import resource
 import threading
 import time
+from typing import NamedTuple, Protocol
 
 import psutil
+
+from hotloop.loop.clock import Clock
+from hotloop.loop.helper_threads import HelperThreads
 
 
 def waits() -> int:
@@ -115,3 +119,88 @@ class RunQueueGauge:
     def close(self) -> None:
         """Stop reading."""
         self._gauge.close()
+
+
+class Reading(NamedTuple):
+    """What all gauges show at one moment, in the names of the sums of a `Block`."""
+
+    switches: int = 0
+    waits: int = 0
+    pressure_us: int = 0
+    stolen_ns: int = 0
+    process_cpu_ns: int = 0
+    helpers_cpu_ns: int = 0
+    spinning_cpu_ns: int = 0
+    descendants_cpu_ns: int = 0
+    cpu_ns: int = 0
+    wall_ns: int = 0
+
+
+class Gauges(Protocol):
+    """What is read where a block begins and where it ends."""
+
+    def search(self) -> None:
+        """Look for the threads and processes that are read from here on."""
+        ...
+
+    def read(self) -> Reading:
+        """Return what they show now."""
+        ...
+
+    def close(self) -> None:
+        """Read no more."""
+        ...
+
+
+class AllGauges:
+    """All that the kernel counts of a loop; made on the thread that runs it."""
+
+    def __init__(self, clock: Clock, helpers: HelperThreads) -> None:
+        self._clock, self._helpers = clock, helpers
+        self._pressure = PressureGauge()
+        self._queued = RunQueueGauge()
+        self._descendants = DescendantsGauge()
+
+    def search(self) -> None:
+        """Look for the threads and processes that are read from here on."""
+        self._descendants.search()
+        self._helpers.search()
+
+    def read(self) -> Reading:
+        """Return what they show now."""
+        clock = self._clock
+        return Reading(
+            switches=resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw,
+            waits=waits(),
+            pressure_us=self._pressure.read_us(),
+            stolen_ns=self._queued.read_ns(),
+            process_cpu_ns=clock.process_cpu_ns(),
+            helpers_cpu_ns=self._helpers.read_ns(),
+            spinning_cpu_ns=self._helpers.spinning_ns(),
+            descendants_cpu_ns=self._descendants.read_ns(),
+            cpu_ns=clock.thread_cpu_ns(),
+            wall_ns=clock.now_ns(),
+        )
+
+    def close(self) -> None:
+        """Close all files."""
+        self._pressure.close()
+        self._queued.close()
+        self._descendants.close()
+
+
+class NoGauges:
+    """Reads nothing, where only the times of calls are wanted: reading all takes milliseconds."""
+
+    def search(self) -> None:
+        """Look for nothing."""
+
+    def read(self) -> Reading:
+        """Return zeros."""
+        return _NOTHING
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+_NOTHING = Reading()

@@ -21,7 +21,7 @@ from hotloop.loop.stage_types import Effect, IterablePass, StageKind
 from hotloop.loop.tape import Buffers, Entry, Tape, replay_writes
 
 # Plain integers: comparing with an enum member costs 20 ns more.
-_OFF, _REAL, _FREE, _PAD, _BURN, _WAIT, _DELAY, _RECORD, _CHECK, _WORK, _NAMED = map(int, Kind)
+_OFF, _REAL, _FREE, _PAD, _BURN, _WAIT, _DELAY, _RECORD, _CHECK, _WORK, _NAMED, _ = map(int, Kind)
 _SUBSTITUTES = frozenset(int(kind) for kind in SUBSTITUTES)
 
 # So many calls of a stage are checked against what it declares of its effects.

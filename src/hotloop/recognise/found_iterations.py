@@ -154,13 +154,19 @@ class FoundIterations:
         enough = FEW if found.duration_s >= LONG_S else ENOUGH
         return found.count >= enough and steady_s >= (1 if is_whole else PATIENCE) * before_s
 
-    def starts(self, called: StageView) -> bool:
-        """Whether an iteration begins with this call: one of the phase, if one was entered."""
-        name = called.name
+    def begins(self, called: StageView) -> bool:
+        """Whether an iteration begins with this call; to be asked for every call, in order."""
         assert self._matcher is not None
-        if self._recognition.is_within_own(name):
+        if self._recognition.is_within_own(called.name):
             return False  # while that is replaced, it is not called
-        starts = self._matcher.starts(name, self.turn_of(called))
+        return self._matcher.starts(called.name, self.turn_of(called))
+
+    def starts(self, called: StageView) -> bool:
+        """The same, and follow what is usual: one of the phase, if one was entered."""
+        name = called.name
+        if self._recognition.is_within_own(name):
+            return False
+        starts = self.begins(called)
         if self._phase is not None:
             # What the phase has no calls of is not a part of it, apart from logs and the like.
             if starts:

@@ -13,6 +13,7 @@ from hotloop.loop.stage_types import Effect, StageKind
 from hotloop.recognise.keyed_tape import KeyedTape
 
 _DELAY, _RECORD, _FREE, _NAMED = map(int, (Kind.DELAY, Kind.RECORD, Kind.FREE, Kind.NAMED))
+COUNTED = int(Kind.COUNTED)
 _SUBSTITUTES = frozenset(int(kind) for kind in SUBSTITUTES)
 
 
@@ -60,6 +61,7 @@ class PlaceStage(Probe):
     them is known from the place, so that nothing is checked by calling it twice.
 
     within: a stage that each call is also one of, such as all work on gradients.
+    counted: its calls on the loop's thread under the mode COUNTED.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class PlaceStage(Probe):
         super().__init__(name, effect=effect, kind=kind, control=control)
         self.tape = self._by_kind = KeyedTape()
         self.effect_is_known = True
+        self.counted = 0
         self.within = within
         if within is not None:
             within.is_whole = True
@@ -93,8 +96,11 @@ class PlaceStage(Probe):
 
         kind: returns of which kind it is, and is asked only where it is recorded or replaced.
         """
-        if self.control.watcher is not None:
-            self.control.watcher(self)  # may set another arm
+        control = self.control
+        if control.modes[self.index] == COUNTED:
+            return self.count(function, *args, **kwargs)
+        if control.watcher is not None:
+            control.watcher(self)  # may set another arm
         if self.within is None:
             return self._do(function, args, kwargs, kind, replay)
 
@@ -102,6 +108,11 @@ class PlaceStage(Probe):
             return self._do(function, args, kwargs, kind, replay)
 
         return self.within._do(part, args, kwargs, kind, replay)
+
+    def count(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Do one call that is only counted."""
+        self.counted += threading.get_ident() == self.control.main_thread
+        return function(*args, **kwargs)
 
     def note(self, start_ns: int) -> None:
         """Note a call that ends now, and that compiled code has made: a delay comes after it.

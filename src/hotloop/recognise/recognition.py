@@ -18,7 +18,14 @@ from hotloop.loop.control import SharedControl
 from hotloop.loop.stage import Stage
 from hotloop.loop.stage_types import Effect, StageKind
 from hotloop.recognise.patches import Patches
-from hotloop.recognise.place_stage import PLAIN, Elsewhere, Inside, PlaceStage, Replay
+from hotloop.recognise.place_stage import (
+    COUNTED,
+    PLAIN,
+    Elsewhere,
+    Inside,
+    PlaceStage,
+    Replay,
+)
 from hotloop.recognise.places import PLACES
 
 # What is counted, the one that says most about a training first.
@@ -227,9 +234,16 @@ class Recognition:
             used = [False]
 
             def staged(self: Any, *args: Any, **kwargs: Any) -> Any:
-                if not recognition.modes[index] or inside.now:
+                mode = recognition.modes[index]
+                if not mode or inside.now:
                     return function(self, *args, **kwargs)
                 used[0] = True
+                if mode == COUNTED:
+                    inside.now = True
+                    try:
+                        return stage.count(function, self, *args, **kwargs)
+                    finally:
+                        inside.now = False
                 if stage.effect == "stateful":
                     recognition.note(stage.name, self)
                 kind = functools.partial(kind_of, self, args, kwargs)

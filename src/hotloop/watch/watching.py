@@ -19,10 +19,13 @@ from hotloop.loop.target import settings_of
 from hotloop.recognise.recognition import Recognition
 from hotloop.simplify.watched import WatchRecord, WatchSummary, summarize_watch
 from hotloop.watch.lines import Line, Terminal, write_scalars
-from hotloop.watch.sampler import Delays, Sampler, recent_shares
+from hotloop.watch.sampler import Sampler
 from hotloop.watch.settings import WatchSettings
+from hotloop.watch.windows import Delays, recent_shares
 
 _LOG = logging.getLogger("hotloop")
+# So long the alarm of a watch rests at most.
+LONGEST_S = 0.5
 
 
 def watch(**settings: Any) -> "Watch":
@@ -203,23 +206,20 @@ class Watch:
 
 
 class _Alarm(threading.Thread):
-    """Asks from time to time whether the iterations must be looked for again.
-
-    Where the stage that counts is called no more, nothing on the training's own thread would.
-    """
+    """Looks after what is due, so that the training's own thread need not look at a clock."""
 
     def __init__(self, sampler: Sampler, every_s: float) -> None:
         super().__init__(name="hotloop-watch", daemon=True)
-        self._sampler, self._every_s = sampler, every_s
+        self._sampler, self._longest_s = sampler, min(every_s, LONGEST_S)
         self._end = threading.Event()
 
     def run(self) -> None:
-        """Ask until the watch ends."""
-        while not self._end.wait(self._every_s):
-            self._sampler.look_again()
+        """Look after it until the watch ends."""
+        while not self._end.wait(self._sampler.due_in_s(self._longest_s)):
+            self._sampler.look_after()
 
     def end(self) -> None:
-        """Ask no more, and wait for the last time to be over."""
+        """Look no more, and wait for the last time to be over."""
         self._end.set()
         if self.is_alive():
             self.join()

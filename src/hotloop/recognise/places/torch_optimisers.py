@@ -4,7 +4,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from hotloop.recognise.place_stage import Replay
+from hotloop.recognise.place_stage import COUNTED, Replay
 from hotloop.recognise.places import OPTIMISER_STEP, UPDATE
 from hotloop.recognise.recognition import Recognition
 
@@ -27,8 +27,11 @@ def install(recognition: Recognition, optimizer: ModuleType) -> None:
 
         def staged(self: Any, closure: Any = None, *args: Any, **kwargs: Any) -> Any:
             given = args if closure is None else (closure, *args)
-            if not recognition.modes[index] or inside.now:
+            mode = recognition.modes[index]
+            if not mode or inside.now:
                 return function(self, *given, **kwargs)
+            if mode == COUNTED:
+                return plain(self, *given, **kwargs)
             recognition.note_step(self)
             if closure is None:
                 return plain(self, *args, **kwargs)
