@@ -15,11 +15,11 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from hotloop.loop.arm import FREE, OFF, REAL, RECORD, Arm
+from hotloop.loop.arm import COUNTED, FREE, OFF, REAL, RECORD, Arm
 from hotloop.loop.control import SharedControl
 from hotloop.loop.state import Snapshot
 from hotloop.recognise.found_iterations import FoundIterations
-from hotloop.recognise.places import torch_transfers
+from hotloop.recognise.places import ACT, ENV_STEP, FORWARD, OPTIMISER_STEP, torch_transfers
 from hotloop.recognise.recognition import Recognition
 
 
@@ -563,6 +563,36 @@ def test_while_nothing_is_measured_nothing_is_seen(recognition) -> None:
     under(recognition, Arm("off", rest=OFF))
     recognition.control.drain_events()
     nn.Linear(2, 2)(torch.ones(1, 2)).sum().backward()
+    assert recognition.control.drain_events() == []
+
+
+def test_a_call_that_is_counted_is_counted_once_and_not_timed(recognition) -> None:
+    """An env within four others, an optimiser with a closure, a module, and another thread."""
+    env = gymnasium.make("CartPole-v1")
+    env.reset(seed=0)
+    module = nn.Linear(1, 1)
+    optimiser = torch.optim.SGD(module.parameters(), 0.1)
+
+    def closure() -> torch.Tensor:
+        optimiser.zero_grad()
+        loss = module(torch.ones(1, 1)).sum()
+        loss.backward()
+        return loss
+
+    names = (ENV_STEP, OPTIMISER_STEP, FORWARD)
+    stages = [recognition.stages[name] for name in names]
+    counted = dict.fromkeys((*names, ACT), COUNTED)
+    under(recognition, Arm("counted", counted, rest=OFF))
+    recognition.control.drain_events()
+    assert torch.is_tensor(optimiser.step(closure))
+    optimiser.step()
+    for _ in range(3):
+        env.step(0)
+    module(torch.ones(1, 1))
+    assert [stage.counted for stage in stages] == [3, 2, 1]
+    with concurrent.futures.ThreadPoolExecutor(1) as other:
+        other.submit(env.step, 0).result()
+    assert stages[0].counted == 3
     assert recognition.control.drain_events() == []
 
 
