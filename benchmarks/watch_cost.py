@@ -2,9 +2,12 @@
 
 A plain PyTorch loop and a PPO in one file are watched, and take turns in one process with the same
 loop without the watch: batches, the order drawn, with what was put around the functions of
-libraries taken away for the batches without. The cost is the ratio of the processor times of the
-process, turn by turn. Lines are printed, and TensorBoard events written, as often as they are where
-nobody says otherwise; the clock of the watch stands still while the loop runs without it.
+libraries taken away for the batches without. The cost has two parts, in processor time of the
+process. Between windows it is the ratio of the turns' median iterations: each is counted, and what
+the loop itself does now and then, as at the start of an epoch, is in no median. Of a window, or a
+line, it is by how much its iterations, and the next few, took longer than that median. Windows and
+lines come as often as they do where nobody says otherwise; the clock of the watch stands still
+while the loop runs without it.
 
     taskset -c 0 env OMP_NUM_THREADS=1 python benchmarks/watch_cost.py \
         --markdown docs/benchmarks/watch_cost.md
@@ -16,6 +19,7 @@ import random
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import gymnasium
@@ -24,16 +28,19 @@ import torch
 from torch import nn
 
 import hotloop
-from hotloop.loop.figures import Interval, paired_ratio
-from hotloop.watch.sampler import FIRST, Sampler
+from hotloop.loop.figures import Interval, jackknife_error, student_interval
+from hotloop.watch.sampler import FIRST
+from hotloop.watch.watching import Watch
 from tables import table, write_page
 
 TARGET = 1.005
 # Short: the speed of a processor drifts over seconds.
 BATCH_S = 0.2
-# So long the loop runs untimed after a change: what the interpreter had learned of classes is void
-# then. A training is watched from its start on.
+# So long the loop runs after a change before its median counts: what the interpreter had learned of
+# classes is void then. A training is watched from its start on.
 SETTLING_S = 0.4
+# So many iterations after a window are looked at with it.
+AFTER = 3
 
 
 def main() -> None:
@@ -43,23 +50,75 @@ def main() -> None:
     chosen = options.parse_args()
     rows = []
     for name, make in LOOPS.items():
-        ratio, found_s, iteration_ms = measure(make, chosen.turns)
-        reached = "reached" if ratio.high <= TARGET else "missed"
-        if ratio.low <= TARGET < ratio.high:
-            reached = "cannot be told from the target here"
-        shown = f"{ratio.value:.4f} [{ratio.low:.4f}, {ratio.high:.4f}]"
-        rows.append([name, f"{iteration_ms:.3g} ms", shown, f"{TARGET}", reached, f"{found_s:.1f}"])
+        cost = measure(make, chosen.turns)
+        rows.append([name, *cost.cells()])
     parts = [
-        f"Processor time with the watch over that without: {chosen.turns} turns of a batch each, "
-        f"about {BATCH_S * 1e3:.0f} ms, and the 95% interval of the ratio. Until the iterations "
-        "are found, all calls are timed: how long that took is in the last column.",
-        table(["loop", "an iteration", "ratio", "target", "", "s until found"], rows),
+        f"Processor time with the watch over that without, {chosen.turns} turns of each of about "
+        f"{BATCH_S * 1e3:.0f} ms, with 95% intervals: between windows from the turns' median "
+        "iterations, and what windows and lines add. Until the iterations are found, all calls are "
+        "timed: how long that took is in the last column.",
+        table(
+            ["loop", "an iteration", "between", "windows, lines", "both", "", "s until found"], rows
+        ),
     ]
     write_page(chosen.markdown, "What a watch costs", parts, "benchmarks/watch_cost.py")
 
 
-def measure(make: Callable[[], Iterator[None]], turns: int) -> tuple[Interval, float, float]:
-    """The ratio; the seconds until the iterations were found; ms of an iteration without."""
+@dataclass
+class Cost:
+    """What was measured of one loop.
+
+    medians: of the iterations of each turn, (turns, 2): with the watch, and without. added: by how
+    much windows and lines made each turn longer, settling included, and how long that was,
+    (turns, 2), both in s.
+    """
+
+    found_s: float
+    medians: np.ndarray
+    added: np.ndarray
+    windows: int
+
+    def cells(self) -> list[str]:
+        """The cells of the table."""
+        both = self.interval(self.between, self.rare)
+        reached = "reached" if both.high <= TARGET else "missed"
+        if both.low <= TARGET < both.high:
+            reached = "cannot be told from the target here"
+        return [
+            f"{self.medians[:, 1].mean() * 1e3:.3g} ms",
+            _shown(self.interval(self.between)),
+            f"{_shown(self.interval(self.rare), 0)} ({self.windows} windows)",
+            f"{_shown(both)}, target {TARGET}",
+            reached,
+            f"{self.found_s:.1f}",
+        ]
+
+    def between(self, turns: np.ndarray) -> float:
+        """The ratio between windows, from these turns."""
+        with_watch, without = self.medians[turns].sum(0)
+        return float(with_watch / without)
+
+    def rare(self, turns: np.ndarray) -> float:
+        """What windows and lines add to the ratio, from these turns."""
+        added, time_s = self.added[turns].sum(0)
+        return float(added / time_s)
+
+    def interval(self, *parts: Callable[[np.ndarray], float]) -> Interval:
+        """The sum of parts, with its jackknife interval over the turns."""
+        every = np.arange(len(self.medians))
+        left_out = np.array([sum(part(np.delete(every, k)) for part in parts) for k in every])
+        value = sum(part(every) for part in parts)
+        return student_interval(value, jackknife_error(left_out), len(every) - 1)
+
+
+def _shown(interval: Interval, digits: int = 4) -> str:
+    if not digits:
+        return f"+{interval.value:.4f} [{interval.low:.4f}, {interval.high:.4f}]"
+    return f"{interval.value:.4f} [{interval.low:.4f}, {interval.high:.4f}]"
+
+
+def measure(make: Callable[[], Iterator[None]], turns: int) -> Cost:
+    """Watch a loop in turns."""
     loop = make()
     order = random.Random(0)
     with (
@@ -70,49 +129,60 @@ def measure(make: Callable[[], Iterator[None]], turns: int) -> tuple[Interval, f
         while watched.record.iteration is None:
             next(loop)
         found_s = time.perf_counter() - begin
-        start = time.process_time()
-        for _ in range(20):
-            next(loop)
-        length = max(1, round(BATCH_S / ((time.process_time() - start) / 20)))
-        taken: dict[bool, list[float]] = {True: [], False: []}
-        while watched._sampler._opened < FIRST:  # these come whatever they cost
+        sampler, recognition = watched._sampler, watched._recognition
+        while sampler._opened < FIRST:  # these come whatever they cost
             next(loop)
         # What is there now is no work of the loop: looking through it takes long, and falls into
         # whose turn it is.
         gc.collect()
         gc.freeze()
-        recognition = watched._recognition
+        cost = Cost(found_s, np.zeros((turns, 2)), np.zeros((turns, 2)), -sampler._opened)
         recognition.__exit__()
         left_ns = time.perf_counter_ns()
-        for _ in range(turns):
+        for turn in range(turns):
             for with_watch in order.sample([True, False], 2):
                 if with_watch:
                     recognition.__enter__()
-                    skip(watched._sampler, time.perf_counter_ns() - left_ns)
-                taken[with_watch].append(batch(loop, length))
+                    away_ns = time.perf_counter_ns() - left_ns
+                    sampler._next_window += away_ns
+                    sampler._next_line += away_ns
+                taken, rare, settled = run(loop, watched)
+                median = float(np.median(taken[settled:][~rare[settled:]]))
+                cost.medians[turn, int(not with_watch)] = median
                 if with_watch:
+                    cost.added[turn] = (taken[rare] - median).sum(), taken.sum()
                     recognition.__exit__()
                     left_ns = time.perf_counter_ns()
         gc.unfreeze()
         recognition.__enter__()  # for the watch to leave
-    ratio = paired_ratio(np.array(taken[True]), np.array(taken[False]))
-    return ratio, found_s, float(np.mean(taken[False])) / length * 1e3
+        cost.windows += sampler._opened
+    return cost
 
 
-def skip(sampler: Sampler, away_ns: int) -> None:
-    """Let what is due be due so much later."""
-    sampler._next_window += away_ns
-    sampler._next_line += away_ns
+def run(loop: Iterator[None], watched: Watch) -> tuple[np.ndarray, np.ndarray, int]:
+    """Run a turn.
 
-
-def batch(loop: Iterator[None], length: int) -> float:
-    settled = time.process_time() + SETTLING_S
-    while time.process_time() < settled:
+    Returns: the processor time of each iteration, in s; whether a window or a line was in it or
+    just before; and after how many the loop had settled.
+    """
+    sampler, periods = watched._sampler, watched.record.periods
+    taken, rare = [], []
+    settled = left = 0
+    begin = start = time.process_time()
+    lines = len(periods)
+    while start - begin < SETTLING_S + BATCH_S:
         next(loop)
-    start = time.process_time()
-    for _ in range(length):
-        next(loop)
-    return time.process_time() - start
+        end = time.process_time()
+        if sampler._conductor is not None or len(periods) != lines:
+            left, lines = 1 + AFTER, len(periods)
+        elif left:
+            left -= 1
+        taken.append(end - start)
+        rare.append(left > 0)
+        if end - begin < SETTLING_S:
+            settled = len(taken)
+        start = end
+    return np.array(taken), np.array(rare), settled
 
 
 def plain() -> Iterator[None]:
