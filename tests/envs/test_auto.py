@@ -203,6 +203,7 @@ def test_an_env_that_ends_its_process_is_told():
 def test_the_choice_is_made_and_told(probe, make, backend, monkeypatch, caplog):
     monkeypatch.setattr(auto, "probe_env", lambda *_: probe)
     monkeypatch.setattr(auto, "RACE_S", 0.0)  # nothing is raced: the expectation decides
+    monkeypatch.setattr(auto, "whole_cores", lambda: 2)
     with caplog.at_level("INFO", "hotloop"):
         envs = make_vec(make, 3, timeout_s=9.0)
     assert envs.choice.backend == backend

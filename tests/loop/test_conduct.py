@@ -5,7 +5,18 @@ from typing import Any
 import pytest
 
 from hotloop.errors import LoopError
-from hotloop.loop import DELAY, Arm, Block, Loop, Request, SharedControl, Stage, conduct, drive
+from hotloop.loop import (
+    DELAY,
+    Arm,
+    Block,
+    Loop,
+    Request,
+    SharedControl,
+    Stage,
+    conduct,
+    drive,
+    gauges,
+)
 from hotloop.loop.conduct import Conductor, Measurement
 from support.clock import FakeClock
 
@@ -233,8 +244,8 @@ def test_what_the_loop_takes_from_itself_is_not_stolen(
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(conduct, "RunQueueGauge", lambda: Gauge("queued"))
-    monkeypatch.setattr(conduct, "DescendantsGauge", lambda: Gauge("processes"))
+    monkeypatch.setattr(gauges, "RunQueueGauge", lambda: Gauge("queued"))
+    monkeypatch.setattr(gauges, "DescendantsGauge", lambda: Gauge("processes"))
     monkeypatch.setattr(conduct, "usable_cores", lambda: cores)
 
     def body() -> int:

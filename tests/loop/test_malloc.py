@@ -86,15 +86,20 @@ def test_what_is_freed_after_it_was_held_changes_nothing() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="it is glibc's")
 def test_what_is_kept_is_not_mapped_again_and_that_can_be_taken_back() -> None:
     done = subprocess.run([sys.executable, "-c", KEEPING], capture_output=True, text=True)
-    assert done.stdout.split() in (["True", "False", "True"], ["nothing", "known", "here"]), done
+    _skip_where_unknown(done.stdout)
+    assert done.stdout.split() == ["True", "False", "True"], done
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it is glibc's")
 def test_a_loop_has_the_page_faults_it_has_alone_where_something_lies_above_its_blocks() -> None:
     done = subprocess.run([sys.executable, "-c", BELOW_SOMETHING], capture_output=True, text=True)
-    if done.stdout.split() == ["nothing", "known", "here"]:
-        return
+    _skip_where_unknown(done.stdout)
     alone, kept, filled, released = map(int, done.stdout.split())
     assert kept < 0.1 * alone, "nothing was kept, so this test shows nothing"
     assert filled == pytest.approx(alone, rel=0.2)
     assert released < 0.3 * alone
+
+
+def _skip_where_unknown(said: str) -> None:
+    if said.startswith("nothing known here"):
+        pytest.skip("glibc's malloc is not the one in use, or gives nothing back")

@@ -6,7 +6,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from inspect import CO_VARARGS, CO_VARKEYWORDS, iscoroutinefunction, isfunction, isgeneratorfunction
+from inspect import iscoroutinefunction, isfunction, isgeneratorfunction
 from pathlib import Path
 from threading import get_ident
 from types import ModuleType
@@ -17,6 +17,7 @@ from hotloop.loop.after_import import after_import
 from hotloop.loop.control import SharedControl
 from hotloop.loop.stage import Stage
 from hotloop.loop.stage_types import Effect, StageKind
+from hotloop.recognise.one_argument import takes_one_argument, with_one_argument
 from hotloop.recognise.patches import Patches
 from hotloop.recognise.place_stage import (
     COUNTED,
@@ -257,21 +258,11 @@ class Recognition:
                     recognition.count(name, number(self, output))
                 return output
 
-            first = staged if not _takes_one_argument(function) else quickly(function, staged)
+            first: Callable[..., Any] = staged
+            if takes_one_argument(function):
+                first = with_one_argument(function, staged, recognition, index, inside)
             first.used = used  # type: ignore[attr-defined]
             return first
-
-        def quickly(function: Any, staged: Callable[..., Any]) -> Callable[..., Any]:
-            # While nothing is measured this is all, and half as long as with any arguments.
-            def step(self: Any, action: Any) -> Any:
-                if not recognition.modes[index] or inside.now:
-                    return function(self, action)
-                return staged(self, action)
-
-            # It is called with the argument's name too.
-            names = function.__code__.co_varnames[:2]
-            step.__code__ = step.__code__.replace(co_varnames=names)
-            return step
 
         return make
 
@@ -369,15 +360,6 @@ class Recognition:
     def state(self) -> Sequence[object]:
         """Return all objects whose state the recognised calls change."""
         return [each for objects in self.objects.values() for each in objects]
-
-
-def _takes_one_argument(method: Callable[..., Any]) -> bool:
-    """Whether a method takes the object and one argument, without a default, and nothing else."""
-    if not isfunction(method) or method.__defaults__:
-        return False
-    code = method.__code__
-    others = code.co_kwonlyargcount or code.co_flags & (CO_VARARGS | CO_VARKEYWORDS)
-    return code.co_argcount == 2 and not code.co_posonlyargcount and not others
 
 
 def _identity(owner: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Hashable:
