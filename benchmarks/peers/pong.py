@@ -7,6 +7,7 @@ the usual 84 by 84, and learning fits a processor. In plain grey the ball, of tw
 160, all but vanishes when it is made so small: nothing that was tried learned in 500,000 steps.
 """
 
+import math
 from typing import Any
 
 import ale_py  # which registers its envs
@@ -18,6 +19,7 @@ from gymnasium import wrappers
 SCREENS, SIDE = 4, 42
 FIELD = slice(34, 194)  # rows of the screen
 BACKGROUND = 87  # in grey
+STRIDED_LAYERS, STRIDED_CHANNELS, FEATURES = 4, 32, 512  # of the network for these images
 
 
 class Field(gymnasium.ObservationWrapper[Any, Any, Any]):
@@ -47,6 +49,35 @@ def pong(**kwargs: Any) -> gymnasium.Env[Any, Any]:
     if gymnasium.__version__ < "1":
         return ArrayObservation(wrappers.FrameStack(field, SCREENS))
     return wrappers.FrameStackObservation(field, SCREENS)
+
+
+def strided(space: gymnasium.spaces.Box) -> Any:
+    """Features of such images: four 3 by 3 convolutions with stride 2, then a layer.
+
+    Of 42 by 42 pixels they leave 3 by 3 with 32 channels; the Nature CNN, whose kernels are for 84
+    by 84, leaves one with 64.
+    """
+    import torch
+    from torch import nn
+
+    class Strided(nn.Module):
+        def __init__(self, channels: int, side: int) -> None:
+            super().__init__()
+            layers: list[nn.Module] = []
+            for _ in range(STRIDED_LAYERS):
+                layers += [nn.Conv2d(channels, STRIDED_CHANNELS, 3, 2, 1), nn.ReLU()]
+                channels, side = STRIDED_CHANNELS, math.ceil(side / 2)
+            layers += [nn.Flatten(), nn.Linear(channels * side * side, FEATURES), nn.ReLU()]
+            for layer in layers:
+                if isinstance(layer, nn.Conv2d | nn.Linear):
+                    nn.init.orthogonal_(layer.weight, math.sqrt(2))
+                    nn.init.zeros_(layer.bias)
+            self.layers = nn.Sequential(*layers)
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return self.layers(images.float() / 255)  # type: ignore[no-any-return]
+
+    return Strided(space.shape[0], space.shape[1])
 
 
 gymnasium.register("PongPixels-v0", pong)
