@@ -202,6 +202,40 @@ def test_a_run_that_cannot_be_saved_at_the_end_ends_no_training(
     assert "could not be saved" in caplog.text
 
 
+FORKS = """
+import os, threading
+import hotloop
+
+watched = hotloop.watch(terminal=False).__enter__()
+held = threading.Event()
+
+def hold():
+    with watched._sampler._lock:
+        held.set()
+        ended.wait()
+
+ended = threading.Event()
+threading.Thread(target=hold).start()
+held.wait()
+child = os.fork()
+if not child:
+    watched.__exit__()
+    os._exit(0)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+ended.set()
+watched.__exit__()
+print(code)
+"""
+
+
+def test_a_forked_child_ends_whatever_the_watch_is_about_to_do() -> None:
+    """The alarm may look after what is due at the moment of the fork."""
+    done = subprocess.run(
+        [sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout == "0\n", done.stderr
+
+
 def test_what_repeats_nothing_is_said_to(capsys: pytest.CaptureFixture[str]) -> None:
     with hotloop.watch() as watched:
         train(1)

@@ -7,6 +7,7 @@ may begin to measure all for a few iterations: a window, or two blocks of which 
 """
 
 import logging
+import os
 import random
 import threading
 from collections.abc import Callable, Collection
@@ -68,6 +69,7 @@ class Sampler:
         self._now = self._control.clock.now_ns
         self._name, self._every_ns = name, round(every_s * 1e9)
         self._on_found, self._on_line = on_found, on_line
+        self._pid = os.getpid()
         self._thread = self._control.main_thread = threading.get_ident()
         self._random = random.Random(0)  # its own: the training's numbers stay as they are
         self._windows = Windows(recognition, record, delays, self._random)
@@ -95,12 +97,15 @@ class Sampler:
     def stop(self) -> None:
         """Measure nothing more. Idempotent."""
         self._control.watcher = None
-        self._add_tally()
-        self._state = self._nothing
-        if self._conductor is not None and not self._conductor.finished:
-            self._conductor.abandon()
-        self._control.set(_OFF)
-        self._control.drain_events()
+        if os.getpid() != self._pid:
+            return  # a forked child's copy, whose lock may be held by a thread that it has not
+        with self._lock:
+            self._add_tally()
+            self._state = self._nothing
+            if self._conductor is not None and not self._conductor.finished:
+                self._conductor.abandon()
+            self._control.set(_OFF)
+            self._control.drain_events()
         if isinstance(self._found.iteration, Iteration) or self.record.iteration is not None:
             return
         self.record.why_not = self._found.why_not()
@@ -143,7 +148,8 @@ class Sampler:
         if self._state != self._count or self._tallied is None:
             return False
         with self._lock:
-            calls, self._tally = self._tallied.counted - self._tally, self._tallied.counted
+            counted = self._tallied.counted  # read once: the training's thread goes on counting
+            calls, self._tally = counted - self._tally, counted
             self.iterations += calls / self._calls
         return bool(calls)
 
@@ -229,9 +235,10 @@ class Sampler:
     def _count(self, called: StageView) -> None:
         if called.name != self._counted:
             return
-        now = self._counted_ns = self._now()
-        self._add_tally()
-        self.iterations += 1 / self._calls
+        with self._lock:
+            now = self._counted_ns = self._now()
+            self._add_tally()
+            self.iterations += 1 / self._calls
         if now >= self._next_line:
             self._next_line = now + self._every_ns
             self._on_line()
