@@ -146,7 +146,7 @@ def measure(make: Callable[[], Iterator[None]], turns: int) -> Cost:
                     away_ns = time.perf_counter_ns() - left_ns
                     sampler._next_window += away_ns
                     sampler._next_line += away_ns
-                taken, rare, settled = run(loop, watched)
+                taken, rare, settled = run(loop, watched if with_watch else None)
                 median = float(np.median(taken[settled:][~rare[settled:]]))
                 cost.medians[turn, int(not with_watch)] = median
                 if with_watch:
@@ -159,21 +159,23 @@ def measure(make: Callable[[], Iterator[None]], turns: int) -> Cost:
     return cost
 
 
-def run(loop: Iterator[None], watched: Watch) -> tuple[np.ndarray, np.ndarray, int]:
-    """Run a turn.
+def run(loop: Iterator[None], watched: Watch | None) -> tuple[np.ndarray, np.ndarray, int]:
+    """Run a turn; a window that has begun is in it as a whole.
 
     Returns: the processor time of each iteration, in s; whether a window or a line was in it or
     just before; and after how many the loop had settled.
     """
-    sampler, periods = watched._sampler, watched.record.periods
+    periods = [] if watched is None else watched.record.periods
+    is_open = False
     taken, rare = [], []
     settled = left = 0
     begin = start = time.process_time()
     lines = len(periods)
-    while start - begin < SETTLING_S + BATCH_S:
+    while start - begin < SETTLING_S + BATCH_S or is_open:
         next(loop)
         end = time.process_time()
-        if sampler._conductor is not None or len(periods) != lines:
+        is_open = watched is not None and watched._sampler._conductor is not None
+        if is_open or len(periods) != lines:
             left, lines = 1 + AFTER, len(periods)
         elif left:
             left -= 1
