@@ -18,7 +18,17 @@ from hotloop.loop.gauges import NoGauges
 from hotloop.loop.stage_types import StageView
 from hotloop.recognise.found_iterations import FoundIterations
 from hotloop.recognise.period import Iteration
-from hotloop.recognise.places import ACT, ENV_RESET, ENV_STEP, FORWARD, OPTIMISER_STEP
+from hotloop.recognise.places import (
+    ACT,
+    BACKWARD,
+    CLIP,
+    DATA,
+    ENV_RESET,
+    ENV_STEP,
+    FORWARD,
+    FORWARD_AND_BACKWARD,
+    OPTIMISER_STEP,
+)
 from hotloop.recognise.recognition import Recognition
 from hotloop.simplify.watched import WatchRecord
 from hotloop.watch.windows import WINDOW, Delays, Windows
@@ -35,10 +45,17 @@ LATE, LATE_NS, MOST_LATE = 10, 1_000_000_000, 3
 # The iterations are looked for so long, longer each time, and in between not at all for so many
 # times as long.
 SEARCH_NS, SEARCH_GROWTH, REST = 60_000_000_000, 2, 9
-# Places whose calls are mostly within other calls, and the stages that they have: outside of
-# windows even the idle functions there would cost more than all the rest. The others stay, for what
-# they make, such as the iterator of a loader, is used for long.
-NESTED = {"torch_modules": {ACT, FORWARD}, "gymnasium_envs": {ENV_STEP, ENV_RESET}}
+# Places of which the library's own functions are put back between windows, and the stages that they
+# have: even idle functions there would cost more than all the rest. The others stay, for what they
+# make is used for long, or they are called too seldom to cost anything.
+AWAY_BETWEEN = {
+    "torch_modules": {ACT, FORWARD},
+    "torch_backward": {BACKWARD, FORWARD_AND_BACKWARD},
+    "torch_clip": {CLIP},
+    "torch_loaders": {DATA},
+    "gymnasium_envs": {ENV_STEP, ENV_RESET},
+    "library_envs": {ENV_STEP, ENV_RESET},
+}
 # What is due is looked after no sooner again.
 SHORTEST_S = 0.01
 _LOG = logging.getLogger("hotloop")
@@ -228,8 +245,8 @@ class Sampler:
         self._control.set(self._counting)
 
     def _leave_out_but(self, needed: Collection[str]) -> None:
-        """Leave out the nested places that have none of these stages."""
-        out = {place for place, stages in NESTED.items() if not stages & set(needed)}
+        """Leave out the places of `AWAY_BETWEEN` that have none of these stages."""
+        out = {place for place, stages in AWAY_BETWEEN.items() if not stages & set(needed)}
         self.recognition.leave_out(out)
 
     def _count(self, called: StageView) -> None:

@@ -17,7 +17,7 @@ from hotloop.simplify.watched import WatchRecord
 # Beside delays it is a part of what those may take, if that is more.
 # A timed call takes 2 us where nothing else runs, and 10 to 15 between the calls of a training,
 # which have emptied the processor's caches meanwhile.
-SAMPLED_SHARE, PART_OF_DELAYS = 0.0015, 0.2
+SAMPLED_SHARE, PART_OF_DELAYS = 0.001, 0.2
 TIMED_CALL_NS = 12_000
 # A window is so long, and has so many iterations.
 WINDOW_NS, FEWEST, MOST = 20_000_000, 2, 20

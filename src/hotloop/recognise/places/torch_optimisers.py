@@ -31,7 +31,11 @@ def install(recognition: Recognition, optimizer: ModuleType) -> None:
             if not mode or inside.now:
                 return function(self, *given, **kwargs)
             if mode == COUNTED:
-                return plain(self, *given, **kwargs)
+                inside.now = True
+                try:
+                    return step.count(function, self, *given, **kwargs)
+                finally:
+                    inside.now = False
             recognition.note_step(self)
             if closure is None:
                 return plain(self, *args, **kwargs)
