@@ -98,7 +98,8 @@ class PlaceStage(Probe):
         """
         control = self.control
         if control.modes[self.index] == COUNTED:
-            return self.count(function, *args, **kwargs)
+            self.counted += threading.get_ident() == control.main_thread
+            return function(*args, **kwargs)
         if control.watcher is not None:
             control.watcher(self)  # may set another arm
         if self.within is None:
@@ -109,10 +110,16 @@ class PlaceStage(Probe):
 
         return self.within._do(part, args, kwargs, kind, replay)
 
-    def count(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Do one call that is only counted."""
+    def count_outermost(
+        self, inside: Inside, function: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Do one call that is only counted, and what it calls is a part of it."""
         self.counted += threading.get_ident() == self.control.main_thread
-        return function(*args, **kwargs)
+        inside.now = True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            inside.now = False
 
     def note(self, start_ns: int) -> None:
         """Note a call that ends now, and that compiled code has made: a delay comes after it.

@@ -240,11 +240,7 @@ class Recognition:
                     return function(self, *args, **kwargs)
                 used[0] = True
                 if mode == COUNTED:
-                    inside.now = True
-                    try:
-                        return stage.count(function, self, *args, **kwargs)
-                    finally:
-                        inside.now = False
+                    return stage.count_outermost(inside, function, self, *args, **kwargs)
                 if stage.effect == "stateful":
                     recognition.note(stage.name, self)
                 kind = functools.partial(kind_of, self, args, kwargs)

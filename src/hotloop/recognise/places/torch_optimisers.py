@@ -31,11 +31,7 @@ def install(recognition: Recognition, optimizer: ModuleType) -> None:
             if not mode or inside.now:
                 return function(self, *given, **kwargs)
             if mode == COUNTED:
-                inside.now = True
-                try:
-                    return step.count(function, self, *given, **kwargs)
-                finally:
-                    inside.now = False
+                return step.count_outermost(inside, function, self, *given, **kwargs)
             recognition.note_step(self)
             if closure is None:
                 return plain(self, *args, **kwargs)
