@@ -155,17 +155,18 @@ class FoundIterations:
         return found.count >= enough and steady_s >= (1 if is_whole else PATIENCE) * before_s
 
     def begins(self, called: StageView) -> bool:
-        """Whether an iteration begins with this call; to be asked for every call, in order."""
+        """Whether an iteration begins with this call; to be asked for every call, in order.
+
+        But for those within functions of the user's, of which a watch has none.
+        """
         assert self._matcher is not None
-        if self._recognition.is_within_own(called.name):
-            return False  # while that is replaced, it is not called
         return self._matcher.starts(called.name, self.turn_of(called))
 
     def starts(self, called: StageView) -> bool:
         """The same, and follow what is usual: one of the phase, if one was entered."""
         name = called.name
         if self._recognition.is_within_own(name):
-            return False
+            return False  # while that is replaced, it is not called
         starts = self.begins(called)
         if self._phase is not None:
             # What the phase has no calls of is not a part of it, apart from logs and the like.

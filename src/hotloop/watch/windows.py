@@ -15,9 +15,9 @@ from hotloop.simplify.watched import WatchRecord
 
 # Samples take this share of the time at most: what a timed call adds, and reading what was logged.
 # Beside delays it is a part of what those may take, if that is more.
+SAMPLED_SHARE, PART_OF_DELAYS = 0.001, 0.2
 # A timed call takes 2 us where nothing else runs, and 10 to 15 between the calls of a training,
 # which have emptied the processor's caches meanwhile.
-SAMPLED_SHARE, PART_OF_DELAYS = 0.001, 0.2
 TIMED_CALL_NS = 12_000
 # A window is so long, and has so many iterations.
 WINDOW_NS, FEWEST, MOST = 20_000_000, 2, 20
