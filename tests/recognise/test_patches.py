@@ -192,3 +192,16 @@ def test_a_package_that_is_imported_meanwhile_exports_the_library_s_own_afterwar
     assert package.work() == 2
     patches.undo()
     assert package.work is own
+
+
+def test_what_somebody_has_put_over_it_stays() -> None:
+    class Own:
+        def step(self) -> str:
+            return "own"
+
+    patches = Patches()
+    patches.function(Own, "step", louder)
+    staged = Own.__dict__["step"]
+    Own.step = theirs = lambda self: staged(self) + ", hooks"  # type: ignore[method-assign]
+    patches.undo()
+    assert Own.__dict__["step"] is theirs

@@ -317,6 +317,29 @@ def test_of_a_module_its_numbers_go_back_and_its_mode_stays(recognition) -> None
     assert module.is_within_training_step
 
 
+def test_hooks_of_an_optimiser_that_was_made_meanwhile_are_called_once_and_ever_after() -> None:
+    class Own(torch.optim.Optimizer):
+        """Of a class that PyTorch has not put its call of hooks around yet."""
+
+        def __init__(self) -> None:
+            super().__init__([torch.zeros(1, requires_grad=True)], {})
+
+        def step(self, closure=None):
+            called.append("step")
+
+    control, called = SharedControl(), []
+    control.set(Arm("real", rest=REAL))
+    with Recognition(control):
+        optimiser = Own()
+        optimiser.register_step_post_hook(lambda *_: called.append("hook"))
+        optimiser.step()
+    optimiser.step()
+    with Recognition(control):
+        optimiser.step()
+    assert called == ["step", "hook"] * 3
+    control.set(Arm("off", rest=OFF))
+
+
 def test_an_optimiser_s_closure_holds_stages_of_its_own(recognition) -> None:
     module = nn.Linear(2, 1)
     optimiser = torch.optim.LBFGS(module.parameters(), max_iter=2)

@@ -11,11 +11,16 @@ _MISSING = object()
 
 
 class Patches:
-    """What was replaced, last first; `undo` puts it back."""
+    """What was replaced, last first; `undo` puts it back.
+
+    Where somebody else has put something over it meanwhile, as PyTorch puts what calls the hooks of
+    an optimiser around its step, theirs stays: it calls what was put here.
+    """
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
-        self._of_families: list[tuple[Any, str, Any]] = []  # class, method, the library's own
+        # Class, method, the library's own, and what stands for it.
+        self._of_families: list[tuple[Any, str, Any, Any]] = []
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Let `value` stand for an attribute of a module or class."""
@@ -23,6 +28,8 @@ class Patches:
         setattr(owner, name, value)
 
         def put_back() -> None:
+            if vars(owner).get(name) is not value:
+                return
             if held is _MISSING:
                 delattr(owner, name)
             else:
@@ -82,7 +89,7 @@ class Patches:
         held = vars(kind).get(name)
         if callable(held) and not getattr(held, "__isabstractmethod__", False):
             self.function(kind, name, make)
-            self._of_families.append((kind, name, held))
+            self._of_families.append((kind, name, held, vars(kind)[name]))
 
     def drop_unused(self) -> None:
         """Put back the methods of families that were only called within others.
@@ -90,12 +97,12 @@ class Patches:
         What stands for a method says so by its attribute `used`, a list with one truth value.
         """
         kept = []
-        for kind, name, held in self._of_families:
-            used = getattr(vars(kind).get(name), "used", None)
-            if used is not None and not used[0]:
+        for kind, name, held, dressed in self._of_families:
+            used = getattr(dressed, "used", None)
+            if used is None or used[0]:
+                kept.append((kind, name, held, dressed))
+            elif vars(kind).get(name) is dressed:
                 setattr(kind, name, held)
-            else:
-                kept.append((kind, name, held))
         self._of_families = kept
 
     def undo(self) -> None:

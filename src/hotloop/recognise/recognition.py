@@ -87,6 +87,7 @@ class Recognition:
 
     def __enter__(self) -> Self:
         _live.add(self)
+        self.modes = self.control.modes
         for library, place in PLACES.items():
             self._after_import(library, self._installing(place))
         for each in self._own:
@@ -102,6 +103,8 @@ class Recognition:
         self._waiting.clear()
         for patches in (*self._by_place.values(), self.patches):
             patches.undo()
+        # What stays within what somebody put over it calls the library's own, and nothing else.
+        self.modes = Elsewhere.modes
 
     def drop_unused(self) -> None:
         """Put the library's own methods back where they were only called within others."""
