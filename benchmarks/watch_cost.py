@@ -1,13 +1,15 @@
 """What does it cost to watch a training all the time?
 
-A plain PyTorch loop and a PPO in one file are watched, and take turns in one process with the same
-loop without the watch: batches, the order drawn, with what was put around the functions of
-libraries taken away for the batches without. The cost has two parts, in processor time of the
-process. Between windows it is the ratio of the turns' median iterations: each is counted, and what
-the loop itself does now and then, as at the start of an epoch, is in no median. Of a window, or a
-line, it is by how much its iterations, and the next few, took longer than that median. Windows and
-lines come as often as they do where nobody says otherwise; the clock of the watch stands still
-while the loop runs without it.
+A plain PyTorch loop and a PPO in one file are watched. The cost, in processor time, has three
+parts:
+
+- Between windows only the step of the optimiser is not the library's own: each is counted. So the
+  loop takes turns with itself, a few iterations each, in random order: the optimiser has the class
+  that is watched, or one that differs only in having the library's own step. That nothing else of
+  the watch is called, and nothing at all in the turns without, is looked at call by call.
+- A window, or a line: by how much its iterations, and the next few, took longer than the median.
+  They come as often as they do where nobody says otherwise.
+- The thread that looks after what is due: its processor time.
 
     taskset -c 0 env OMP_NUM_THREADS=1 python benchmarks/watch_cost.py \
         --markdown docs/benchmarks/watch_cost.md
@@ -16,111 +18,131 @@ while the loop runs without it.
 import argparse
 import gc
 import random
+import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 import gymnasium
 import numpy as np
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 import hotloop
 from hotloop.loop.figures import Interval, jackknife_error, student_interval
-from hotloop.watch.sampler import FIRST
+from hotloop.watch.sampler import FIRST, Sampler
 from hotloop.watch.watching import Watch
 from tables import table, write_page
 
 TARGET = 1.005
-# Short: the speed of a processor drifts over seconds.
-BATCH_S = 0.2
-# So long the loop runs after a change before its median counts: what the interpreter had learned of
-# classes is void then. A training is watched from its start on.
-SETTLING_S = 0.4
+HOTLOOP = str(Path(hotloop.__file__).parent)
+# Short: the speed of a processor drifts over parts of a second.
+TURN_S = 0.03
+# The share of a turn that does not count: the caches hold what was called before.
+SETTLING = 0.2
 # So many iterations after a window are looked at with it.
 AFTER = 3
+# Windows and lines are put together in so many parts, for the interval.
+PARTS = 10
+FAR_NS = 10**15
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__)
+    options = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     options.add_argument("--markdown", type=Path)
-    options.add_argument("--turns", type=int, default=400)
+    options.add_argument("--turns", type=int, default=2000)
+    options.add_argument("--watched-s", type=float, default=200)
     chosen = options.parse_args()
     rows = []
     for name, make in LOOPS.items():
-        cost = measure(make, chosen.turns)
+        cost = measure(make, chosen.turns, chosen.watched_s)
         rows.append([name, *cost.cells()])
     parts = [
-        f"Processor time with the watch over that without, {chosen.turns} turns of each of about "
-        f"{BATCH_S * 1e3:.0f} ms, with 95% intervals: between windows from the turns' median "
-        "iterations, and what windows and lines add. Until the iterations are found, all calls are "
-        "timed: how long that took is in the last column.",
+        f"Processor time with the watch over that without, with 95% intervals: between windows, "
+        f"{chosen.turns} turns each of about {TURN_S * 1e3:.0f} ms; and what windows and lines, "
+        f"and the thread that looks after them, add in {chosen.watched_s:.0f} s. Until the "
+        "iterations are found, all calls are timed: how long that took is in the last column.",
         table(
-            ["loop", "an iteration", "between", "windows, lines", "both", "", "s until found"], rows
+            [
+                "loop",
+                "an iteration",
+                "between",
+                "windows, lines",
+                "thread",
+                "all",
+                "",
+                "s until found",
+            ],
+            rows,
         ),
     ]
     write_page(chosen.markdown, "What a watch costs", parts, "benchmarks/watch_cost.py")
 
 
 @dataclass
-class Cost:
-    """What was measured of one loop.
+class Rare:
+    """What happens now and then while a loop is watched.
 
-    medians: of the iterations of each turn, (turns, 2): with the watch, and without. added: by how
-    much windows and lines made each turn longer, settling included, and how long that was,
-    (turns, 2), both in s.
+    added: by how much windows and lines made each part longer, and how long that was, (PARTS, 2),
+    in s. thread: the share of the time that the watch's own thread took.
     """
+
+    added: np.ndarray
+    thread: float
+    windows: int
+
+
+@dataclass
+class Cost:
+    """What was measured of one loop. medians: of turns with the watch and without, (turns, 2)."""
 
     found_s: float
     medians: np.ndarray
-    added: np.ndarray
-    windows: int
+    rare: Rare
 
     def cells(self) -> list[str]:
         """The cells of the table."""
-        both = self.interval(self.between, self.rare)
-        reached = "reached" if both.high <= TARGET else "missed"
-        if both.low <= TARGET < both.high:
+        between = _interval(lambda turns: _ratio(turns) - 1, self.medians)
+        rare = _interval(_ratio, self.rare.added)
+        value = 1 + between.value + rare.value + self.rare.thread
+        width = ((between.high - between.value) ** 2 + (rare.high - rare.value) ** 2) ** 0.5
+        reached = "reached" if value + width <= TARGET else "missed"
+        if value - width <= TARGET < value + width:
             reached = "cannot be told from the target here"
         return [
             f"{self.medians[:, 1].mean() * 1e3:.3g} ms",
-            _shown(self.interval(self.between)),
-            f"{_shown(self.interval(self.rare), 0)} ({self.windows} windows)",
-            f"{_shown(both)}, target {TARGET}",
+            _shown(between),
+            f"{_shown(rare)} ({self.rare.windows} windows)",
+            f"{self.rare.thread:+.4f}",
+            f"{value:.4f} [{value - width:.4f}, {value + width:.4f}], target {TARGET}",
             reached,
             f"{self.found_s:.1f}",
         ]
 
-    def between(self, turns: np.ndarray) -> float:
-        """The ratio between windows, from these turns."""
-        with_watch, without = self.medians[turns].sum(0)
-        return float(with_watch / without)
 
-    def rare(self, turns: np.ndarray) -> float:
-        """What windows and lines add to the ratio, from these turns."""
-        added, time_s = self.added[turns].sum(0)
-        return float(added / time_s)
-
-    def interval(self, *parts: Callable[[np.ndarray], float]) -> Interval:
-        """The sum of parts, with its jackknife interval over the turns."""
-        every = np.arange(len(self.medians))
-        left_out = np.array([sum(part(np.delete(every, k)) for part in parts) for k in every])
-        value = sum(part(every) for part in parts)
-        return student_interval(value, jackknife_error(left_out), len(every) - 1)
+def _ratio(rows: np.ndarray) -> float:
+    first, second = rows.sum(0)
+    return float(first / second)
 
 
-def _shown(interval: Interval, digits: int = 4) -> str:
-    if not digits:
-        return f"+{interval.value:.4f} [{interval.low:.4f}, {interval.high:.4f}]"
-    return f"{interval.value:.4f} [{interval.low:.4f}, {interval.high:.4f}]"
+def _interval(of: Callable[[np.ndarray], float], rows: np.ndarray) -> Interval:
+    left_out = np.array([of(np.delete(rows, k, 0)) for k in range(len(rows))])
+    return student_interval(of(rows), jackknife_error(left_out), len(rows) - 1)
 
 
-def measure(make: Callable[[], Iterator[None]], turns: int) -> Cost:
-    """Watch a loop in turns."""
+def _shown(interval: Interval) -> str:
+    return f"{interval.value:+.4f} [{interval.low:+.4f}, {interval.high:+.4f}]"
+
+
+def measure(make: Callable[[], Iterator[Optimizer]], turns: int, watched_s: float) -> Cost:
+    """Watch a loop."""
     loop = make()
-    order = random.Random(0)
+    optimiser = next(loop)
     with (
         tempfile.TemporaryDirectory() as folder,
         hotloop.watch(tensorboard=folder) as watched,
@@ -129,65 +151,113 @@ def measure(make: Callable[[], Iterator[None]], turns: int) -> Cost:
         while watched.record.iteration is None:
             next(loop)
         found_s = time.perf_counter() - begin
-        sampler, recognition = watched._sampler, watched._recognition
+        sampler = watched._sampler
         while sampler._opened < FIRST:  # these come whatever they cost
             next(loop)
         # What is there now is no work of the loop: looking through it takes long, and falls into
         # whose turn it is.
         gc.collect()
         gc.freeze()
-        cost = Cost(found_s, np.zeros((turns, 2)), np.zeros((turns, 2)), -sampler._opened)
-        recognition.__exit__()
-        left_ns = time.perf_counter_ns()
-        for turn in range(turns):
-            for with_watch in order.sample([True, False], 2):
-                if with_watch:
-                    recognition.__enter__()
-                    away_ns = time.perf_counter_ns() - left_ns
-                    sampler._next_window += away_ns
-                    sampler._next_line += away_ns
-                taken, rare, settled = run(loop, watched if with_watch else None)
-                median = float(np.median(taken[settled:][~rare[settled:]]))
-                cost.medians[turn, int(not with_watch)] = median
-                if with_watch:
-                    cost.added[turn] = (taken[rare] - median).sum(), taken.sum()
-                    recognition.__exit__()
-                    left_ns = time.perf_counter_ns()
+        medians = between_windows(loop, optimiser, sampler, turns)
+        rare = now_and_then(loop, watched, watched_s)
         gc.unfreeze()
-        recognition.__enter__()  # for the watch to leave
-        cost.windows += sampler._opened
-    return cost
+    return Cost(found_s, medians, rare)
 
 
-def run(loop: Iterator[None], watched: Watch | None) -> tuple[np.ndarray, np.ndarray, int]:
-    """Run a turn; a window that has begun is in it as a whole.
+def between_windows(
+    loop: Iterator[Optimizer], optimiser: Optimizer, sampler: Sampler, turns: int
+) -> np.ndarray:
+    """Return the median iterations of turns with the watch, and without, in s, (turns, 2)."""
+    due = sampler._next_window, sampler._next_line
+    began_ns = sampler._now()
+    sampler._next_window = sampler._next_line = FAR_NS + began_ns
+    while sampler._is_shown or sampler._conductor is not None:
+        next(loop)
+    own = type(optimiser)
+    kinds = own, without_watch(own)
+    begin = time.perf_counter()
+    next(loop)
+    iterations = max(3, round(TURN_S / (time.perf_counter() - begin)))
+    counted = {f"{own.__name__}.step", "PlaceStage.count_outermost"}
+    for kind, expected in zip(kinds, (counted, set()), strict=True):
+        optimiser.__class__ = kind
+        called = calls_of_hotloop(loop)
+        if called != expected:
+            sys.exit(f"an iteration calls {called} of hotloop, expected {expected}")
+    order = random.Random(0)
+    medians = np.zeros((turns, 2))
+    for turn in range(turns):
+        for which in order.sample([0, 1], 2):
+            optimiser.__class__ = kinds[which]
+            medians[turn, which] = median_iteration(loop, iterations)
+    optimiser.__class__ = own
+    away_ns = sampler._now() - began_ns
+    sampler._next_window, sampler._next_line = (each + away_ns for each in due)
+    return medians
 
-    Returns: the processor time of each iteration, in s; whether a window or a line was in it or
-    just before; and after how many the loop had settled.
-    """
-    periods = [] if watched is None else watched.record.periods
-    is_open = False
-    taken, rare = [], []
-    settled = left = 0
-    begin = start = time.process_time()
-    lines = len(periods)
-    while start - begin < SETTLING_S + BATCH_S or is_open:
+
+def without_watch(kind: type[Optimizer]) -> type[Optimizer]:
+    """The same class of optimisers, with the library's own step."""
+    alone = type(kind.__name__, (kind,), {})
+    alone.step = kind.step.__wrapped__  # type: ignore[attr-defined,method-assign]
+    return alone
+
+
+def calls_of_hotloop(loop: Iterator[Optimizer]) -> set[str]:
+    """Which functions of hotloop an iteration calls."""
+    called = set()
+
+    def note(frame: FrameType, event: str, _argument: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(HOTLOOP):
+            called.add(frame.f_code.co_qualname)
+
+    next(loop)
+    sys.setprofile(note)
+    next(loop)
+    sys.setprofile(None)
+    return called
+
+
+def median_iteration(loop: Iterator[Optimizer], iterations: int) -> float:
+    """The processor time of this thread, in s."""
+    times = [0.0] * (iterations + 1)
+    for k in range(iterations + 1):
+        times[k] = time.thread_time()
+        if k < iterations:
+            next(loop)
+    return float(np.median(np.diff(times)[round(SETTLING * iterations) :]))
+
+
+def now_and_then(loop: Iterator[Optimizer], watched: Watch, watched_s: float) -> Rare:
+    """Watch the loop as a training is watched; a window that has begun is in it as a whole."""
+    sampler, periods = watched._sampler, watched.record.periods
+    (alarm,) = (each for each in threading.enumerate() if each.name == "hotloop-watch")
+    assert alarm.ident is not None
+    clock = time.pthread_getcpuclockid(alarm.ident)
+    opened, lines, left = sampler._opened, len(periods), 0
+    taken: list[float] = []
+    rare: list[bool] = []
+    of_thread, begin = time.clock_gettime(clock), time.process_time()
+    start = begin
+    while start - begin < watched_s or sampler._conductor is not None:
         next(loop)
         end = time.process_time()
-        is_open = watched is not None and watched._sampler._conductor is not None
-        if is_open or len(periods) != lines:
+        if sampler._conductor is not None or len(periods) != lines:
             left, lines = 1 + AFTER, len(periods)
         elif left:
             left -= 1
         taken.append(end - start)
         rare.append(left > 0)
-        if end - begin < SETTLING_S:
-            settled = len(taken)
         start = end
-    return np.array(taken), np.array(rare), settled
+    thread = (time.clock_gettime(clock) - of_thread) / (start - begin)
+    added = np.zeros((PARTS, 2))
+    parts = np.array_split(np.array(taken), PARTS), np.array_split(np.array(rare), PARTS)
+    for k, (times, now) in enumerate(zip(*parts, strict=True)):
+        added[k] = (times[now] - np.median(times[~now])).sum(), times.sum()
+    return Rare(added, thread, sampler._opened - opened)
 
 
-def plain() -> Iterator[None]:
+def plain() -> Iterator[Optimizer]:
     """A perceptron on batches of a DataLoader."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 10))
@@ -199,10 +269,10 @@ def plain() -> Iterator[None]:
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
-            yield
+            yield optimiser
 
 
-def ppo(steps: int = 32, envs: int = 4, epochs: int = 2) -> Iterator[None]:
+def ppo(steps: int = 32, envs: int = 4, epochs: int = 2) -> Iterator[Optimizer]:
     """PPO on CartPole, all of it in one function."""
     torch.manual_seed(0)
     vector = gymnasium.make_vec("CartPole-v1", num_envs=envs, vectorization_mode="sync")
@@ -239,10 +309,10 @@ def ppo(steps: int = 32, envs: int = 4, epochs: int = 2) -> Iterator[None]:
                 loss.backward()
                 nn.utils.clip_grad_norm_(actor.parameters(), 0.5)
                 optimiser.step()
-        yield
+        yield optimiser
 
 
-LOOPS: dict[str, Callable[[], Iterator[None]]] = {
+LOOPS: dict[str, Callable[[], Iterator[Optimizer]]] = {
     "a plain PyTorch loop": plain,
     "PPO in one file": ppo,
 }

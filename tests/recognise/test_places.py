@@ -590,7 +590,7 @@ def test_while_nothing_is_measured_nothing_is_seen(recognition) -> None:
 
 
 def test_a_call_that_is_counted_is_counted_once_and_not_timed(recognition) -> None:
-    """An env within four others, an optimiser with a closure, a module, and another thread."""
+    """An env within four others, an optimiser whose closure has a pass of its own, and a thread."""
     env = gymnasium.make("CartPole-v1")
     env.reset(seed=0)
     module = nn.Linear(1, 1)
@@ -612,11 +612,26 @@ def test_a_call_that_is_counted_is_counted_once_and_not_timed(recognition) -> No
     for _ in range(3):
         env.step(0)
     module(torch.ones(1, 1))
-    assert [stage.counted for stage in stages] == [3, 2, 1]
+    assert [stage.counted for stage in stages] == [3, 2, 2]
     with concurrent.futures.ThreadPoolExecutor(1) as other:
         other.submit(env.step, 0).result()
     assert stages[0].counted == 3
     assert recognition.control.drain_events() == []
+
+
+def test_what_a_call_holds_from_which_on_calls_are_counted_is_a_part_of_it(recognition) -> None:
+    class Outer(torch.optim.SGD):
+        def step(self, closure=None):
+            return super().step(closure)
+
+    counting = Arm("counting", {OPTIMISER_STEP: COUNTED}, rest=OFF)
+    recognition.control.watcher = lambda _stage: recognition.control.set(counting)
+    optimiser = Outer(nn.Linear(1, 1).parameters(), 0.1)
+    optimiser.step()
+    recognition.control.watcher = None
+    assert recognition.stages[OPTIMISER_STEP].counted == 0  # the watcher has counted it
+    optimiser.step()
+    assert recognition.stages[OPTIMISER_STEP].counted == 1
 
 
 def test_an_act_in_inference_mode_is_recorded_and_replayed(recognition) -> None:

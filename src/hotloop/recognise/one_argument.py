@@ -4,7 +4,7 @@ from collections.abc import Callable
 from inspect import CO_VARARGS, CO_VARKEYWORDS, isfunction
 from typing import Any
 
-from hotloop.recognise.place_stage import Inside
+from hotloop.recognise.place_stage import COUNTED, Inside
 
 
 def takes_one_argument(method: Callable[..., Any]) -> bool:
@@ -25,7 +25,7 @@ def with_one_argument(
     """
 
     def step(self: Any, action: Any) -> Any:
-        if not holder.modes[index] or inside.now:
+        if not holder.modes[index] or (holder.modes[index] != COUNTED and inside.now):
             return function(self, action)
         return staged(self, action)
 

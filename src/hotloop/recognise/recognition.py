@@ -239,11 +239,11 @@ class Recognition:
 
             def staged(self: Any, *args: Any, **kwargs: Any) -> Any:
                 mode = recognition.modes[index]
+                if mode == COUNTED:
+                    return stage.count_outermost(function, self, *args, **kwargs)
                 if not mode or inside.now:
                     return function(self, *args, **kwargs)
                 used[0] = True
-                if mode == COUNTED:
-                    return stage.count_outermost(inside, function, self, *args, **kwargs)
                 if stage.effect == "stateful":
                     recognition.note(stage.name, self)
                 kind = functools.partial(kind_of, self, args, kwargs)

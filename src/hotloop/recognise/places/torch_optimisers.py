@@ -28,10 +28,10 @@ def install(recognition: Recognition, optimizer: ModuleType) -> None:
         def staged(self: Any, closure: Any = None, *args: Any, **kwargs: Any) -> Any:
             given = args if closure is None else (closure, *args)
             mode = recognition.modes[index]
+            if mode == COUNTED:
+                return step.count_outermost(function, self, *given, **kwargs)
             if not mode or inside.now:
                 return function(self, *given, **kwargs)
-            if mode == COUNTED:
-                return step.count_outermost(inside, function, self, *given, **kwargs)
             recognition.note_step(self)
             if closure is None:
                 return plain(self, *args, **kwargs)
