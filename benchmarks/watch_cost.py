@@ -7,8 +7,9 @@ parts:
   loop takes turns with itself, a few iterations each, in random order: the optimiser has the class
   that is watched, or one that differs only in having the library's own step. That nothing else of
   the watch is called, and nothing at all in the turns without, is looked at call by call.
-- A window, or a line: by how much its iterations, and the next few, took longer than the median.
-  They come as often as they do where nobody says otherwise.
+- A window, or a line: by how much its iterations, and the next few, took longer than the mean of
+  the others, what the loop itself does now and then, as at the start of an epoch, with it. They
+  come as often as they do where nobody says otherwise.
 - The thread that looks after what is due: its processor time.
 
     taskset -c 0 env OMP_NUM_THREADS=1 python benchmarks/watch_cost.py \
@@ -47,6 +48,8 @@ TURN_S = 0.03
 SETTLING = 0.2
 # So many iterations after a window are looked at with it.
 AFTER = 3
+# Of the turns' ratios so many are left out at either end: others use the machine too.
+TRIMMED = 0.1
 # Windows and lines are put together in so many parts, for the interval.
 PARTS = 10
 FAR_NS = 10**15
@@ -107,7 +110,7 @@ class Cost:
 
     def cells(self) -> list[str]:
         """The cells of the table."""
-        between = _interval(lambda turns: _ratio(turns) - 1, self.medians)
+        between = _interval(_trimmed_ratio, self.medians)
         rare = _interval(_ratio, self.rare.added)
         value = 1 + between.value + rare.value + self.rare.thread
         width = ((between.high - between.value) ** 2 + (rare.high - rare.value) ** 2) ** 0.5
@@ -123,6 +126,13 @@ class Cost:
             reached,
             f"{self.found_s:.1f}",
         ]
+
+
+def _trimmed_ratio(turns: np.ndarray) -> float:
+    """By how much longer the first of each pair is, from the trimmed mean of the log ratios."""
+    ratios = np.sort(np.log(turns[:, 0] / turns[:, 1]))
+    out = round(TRIMMED * len(ratios))
+    return float(np.expm1(ratios[out : len(ratios) - out].mean()))
 
 
 def _ratio(rows: np.ndarray) -> float:
@@ -253,7 +263,7 @@ def now_and_then(loop: Iterator[Optimizer], watched: Watch, watched_s: float) ->
     added = np.zeros((PARTS, 2))
     parts = np.array_split(np.array(taken), PARTS), np.array_split(np.array(rare), PARTS)
     for k, (times, now) in enumerate(zip(*parts, strict=True)):
-        added[k] = (times[now] - np.median(times[~now])).sum(), times.sum()
+        added[k] = (times[now] - times[~now].mean()).sum(), times.sum()
     return Rare(added, thread, sampler._opened - opened)
 
 

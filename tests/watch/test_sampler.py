@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from hotloop.loop.conduct import Block
 from hotloop.loop.control import SharedControl
 from hotloop.loop.figures import Interval, Unknown
 from hotloop.loop.run import Run
@@ -110,6 +111,26 @@ def test_all_calls_are_timed_in_few_iterations_only() -> None:
     training.run_until_found()
     training.run(3_000)
     assert 0 < training.summary().sampled < 0.1 * training.done
+
+
+def test_a_machine_that_stands_still_within_a_window_keeps_no_later_one_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    training = Training()
+    training.run_until_found()
+    training.run(3_000)  # the first windows come at once, whatever they cost
+    windows = training.sampler._windows
+    keep = windows._keep
+
+    def after_a_minute(block: Block) -> None:
+        training.clock.wait_ns(60_000 * MS)
+        monkeypatch.undo()
+        keep(block)
+
+    monkeypatch.setattr(windows, "_keep", after_a_minute)
+    opened = len(training.record.sampled.stage_ns)
+    training.run(3_000)
+    assert len(training.record.sampled.stage_ns) > opened + 2
 
 
 def test_between_windows_only_the_stage_that_counts_is_measured() -> None:

@@ -84,6 +84,8 @@ class Sampler:
         self.iterations = 0.0  # since they were found
         self._control = recognition.control
         self._now = self._control.clock.now_ns
+        # What a window costs: a machine that stands still for a while must not keep the next away.
+        self._spent = self._control.clock.thread_cpu_ns
         self._name, self._every_ns = name, round(every_s * 1e9)
         self._on_found, self._on_line = on_found, on_line
         self._pid = os.getpid()
@@ -272,6 +274,7 @@ class Sampler:
 
     def _open(self, now: int) -> None:
         """Look for the start of an iteration, which few stages mark, to begin a window there."""
+        began = self._spent()
         self._control.drain_events()
         measurement, length = self._windows.following()
         self._conductor = Conductor(
@@ -290,7 +293,7 @@ class Sampler:
         else:
             self._leave_out_but(self._marking)
             self._control.set(Arm("approach", dict.fromkeys(self._marking, REAL), rest=OFF))
-        self._windows.spent_ns = self._now() - now
+        self._windows.spent_ns = self._spent() - began
 
     def _sample(self, called: StageView) -> None:
         now = self._counted_ns = self._now()
@@ -299,14 +302,15 @@ class Sampler:
         if called.name == OPTIMISER_STEP and not self._updates:
             self._give_up(again=True)  # what repeated was the part before the first update
         elif self._found.begins(called):
-            self._boundary(now)
+            self._boundary()
         elif now > self._deadline:
             self._late += 1
             self._give_up(again=self._late >= MOST_LATE)
 
-    def _boundary(self, now: int) -> None:
+    def _boundary(self) -> None:
         conductor = self._conductor
         assert conductor is not None
+        began = self._spent()
         units = self._found.units()
         if self._begun:
             conductor.boundary(units)
@@ -317,9 +321,9 @@ class Sampler:
         if conductor.finished:
             self._late = 0
             self._go_on()
-        end = self._now()
-        self._windows.spent_ns += end - now
+        self._windows.spent_ns += self._spent() - began
         if conductor.finished:
+            end = self._now()
             gap = self._windows.spent_ns / self._windows.share
             self.record.spent_s += self._windows.spent_ns * 1e-9
             self._opened += 1
