@@ -612,10 +612,10 @@ def test_a_call_that_is_counted_is_counted_once_and_not_timed(recognition) -> No
     for _ in range(3):
         env.step(0)
     module(torch.ones(1, 1))
-    assert [stage.counted for stage in stages] == [3, 2, 2]
+    assert [stage.counting.number for stage in stages] == [3, 2, 2]
     with concurrent.futures.ThreadPoolExecutor(1) as other:
         other.submit(env.step, 0).result()
-    assert stages[0].counted == 3
+    assert stages[0].counting.number == 3
     assert recognition.control.drain_events() == []
 
 
@@ -629,9 +629,9 @@ def test_what_a_call_holds_from_which_on_calls_are_counted_is_a_part_of_it(recog
     optimiser = Outer(nn.Linear(1, 1).parameters(), 0.1)
     optimiser.step()
     recognition.control.watcher = None
-    assert recognition.stages[OPTIMISER_STEP].counted == 0  # the watcher has counted it
+    assert recognition.stages[OPTIMISER_STEP].counting.number == 0  # the watcher has counted it
     optimiser.step()
-    assert recognition.stages[OPTIMISER_STEP].counted == 1
+    assert recognition.stages[OPTIMISER_STEP].counting.number == 1
 
 
 def test_an_act_in_inference_mode_is_recorded_and_replayed(recognition) -> None:

@@ -202,6 +202,8 @@ class SharedControl:
                 self.words[number] = rest
                 self.modes[number] = arm.rest.kind
         self._epoch[0] = epoch
+        for stage in list(self.stages.values()):
+            stage.obey(arm.mode(stage.name).kind)
         for follower in list(self.followers):
             follower.obey()
         return epoch

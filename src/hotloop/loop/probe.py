@@ -88,6 +88,9 @@ class Probe:
         self.rebind()
         self.control.stages[name] = self
 
+    def obey(self, kind: Kind) -> None:
+        """Do nothing: each call looks up what it does."""
+
     def rebind(self) -> None:
         """Take what depends on the process from the control: called again after a fork."""
         control = self.control

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
+from hotloop.loop.arm import Kind
 from hotloop.loop.tape import Buffers, Tape
 
 StageKind = Literal["cpu", "gpu", "io", "network"]
@@ -32,6 +33,9 @@ class StageView(Protocol):
     @property
     def function(self) -> Callable[..., Any] | None:
         """What a call of the stage calls, as long as the loop holds it; None for no function."""
+
+    def obey(self, kind: Kind) -> None:
+        """Know what its calls do from now on, where looking it up at each would take too long."""
 
     def rebind(self) -> None:
         """Take what depends on the process from the shared control: called again after a fork."""

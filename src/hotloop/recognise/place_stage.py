@@ -54,6 +54,20 @@ class Replay:
 PLAIN = Replay()
 
 
+class Counting:
+    """The calls of a stage on the loop's thread, while they are only counted.
+
+    is_on: whether they are. is_under_way: whether one is: what it calls is a part of it. number: of
+    all so far. thread: the loop's.
+    """
+
+    __slots__ = ("is_on", "is_under_way", "number", "thread")
+
+    def __init__(self) -> None:
+        self.is_on = self.is_under_way = False
+        self.number = self.thread = 0
+
+
 class PlaceStage(Probe):
     """One stage of a script that nobody prepared.
 
@@ -61,7 +75,7 @@ class PlaceStage(Probe):
     them is known from the place, so that nothing is checked by calling it twice.
 
     within: a stage that each call is also one of, such as all work on gradients.
-    counted: its calls on the loop's thread under the mode COUNTED.
+    counting: its calls on the loop's thread under the mode COUNTED.
     """
 
     def __init__(
@@ -76,8 +90,7 @@ class PlaceStage(Probe):
         super().__init__(name, effect=effect, kind=kind, control=control)
         self.tape = self._by_kind = KeyedTape()
         self.effect_is_known = True
-        self.counted = 0
-        self._is_counting = False  # whether a call that was counted is under way
+        self.counting = Counting()
         self.within = within
         if within is not None:
             within.is_whole = True
@@ -99,16 +112,12 @@ class PlaceStage(Probe):
         """
         control = self.control
         if control.modes[self.index] == COUNTED:
-            self.counted += threading.get_ident() == control.main_thread
+            self.counting.number += threading.get_ident() == control.main_thread
             return function(*args, **kwargs)
         if control.watcher is not None:
             control.watcher(self)  # may set another arm
-            if (
-                control.modes[self.index] == COUNTED
-                and threading.get_ident() == control.main_thread
-            ):
-                self.counted -= 1  # the watcher has counted this call itself
-                return self.count_outermost(function, *args, **kwargs)
+            if self.counting.is_on and threading.get_ident() == control.main_thread:
+                return self._counted_by_watcher(function, args, kwargs)
         if self.within is None:
             return self._do(function, args, kwargs, kind, replay)
 
@@ -117,20 +126,19 @@ class PlaceStage(Probe):
 
         return self.within._do(part, args, kwargs, kind, replay)
 
-    def count_outermost(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Do one call that is only counted; what it calls of this stage is a part of it.
-
-        `Inside` is not asked: what a thread has of its own takes microseconds to find where the
-        work of the training has emptied the processor's caches, and no other stage is measured.
-        """
-        if self._is_counting or threading.get_ident() != self.control.main_thread:
-            return function(*args, **kwargs)
-        self.counted += 1
-        self._is_counting = True
+    def _counted_by_watcher(
+        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        self.counting.is_under_way = True
         try:
             return function(*args, **kwargs)
         finally:
-            self._is_counting = False
+            self.counting.is_under_way = False
+
+    def obey(self, kind: Kind) -> None:
+        """Count from now on, or no more."""
+        self.counting.thread = self.control.main_thread
+        self.counting.is_on = kind == Kind.COUNTED
 
     def note(self, start_ns: int) -> None:
         """Note a call that ends now, and that compiled code has made: a delay comes after it.

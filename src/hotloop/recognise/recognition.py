@@ -14,13 +14,14 @@ from typing import Any, Self
 
 from hotloop.errors import SettingError, did_you_mean
 from hotloop.loop.after_import import after_import
+from hotloop.loop.arm import Kind
 from hotloop.loop.control import SharedControl
 from hotloop.loop.stage import Stage
 from hotloop.loop.stage_types import Effect, StageKind
+from hotloop.recognise.counted_call import counted_first
 from hotloop.recognise.one_argument import takes_one_argument, with_one_argument
 from hotloop.recognise.patches import Patches
 from hotloop.recognise.place_stage import (
-    COUNTED,
     PLAIN,
     Elsewhere,
     Inside,
@@ -103,6 +104,8 @@ class Recognition:
         self._waiting.clear()
         for patches in (*self._by_place.values(), self.patches):
             patches.undo()
+        for stage in self.stages.values():
+            stage.obey(Kind.OFF)
         # What stays within what somebody put over it calls the library's own, and nothing else.
         self.modes = Elsewhere.modes
 
@@ -237,12 +240,7 @@ class Recognition:
         def make(function: Callable[..., Any]) -> Callable[..., Any]:
             used = [False]
 
-            def staged(self: Any, *args: Any, **kwargs: Any) -> Any:
-                mode = recognition.modes[index]
-                if mode == COUNTED:
-                    return stage.count_outermost(function, self, *args, **kwargs)
-                if not mode or inside.now:
-                    return function(self, *args, **kwargs)
+            def measured(self: Any, *args: Any, **kwargs: Any) -> Any:
                 used[0] = True
                 if stage.effect == "stateful":
                     recognition.note(stage.name, self)
@@ -257,9 +255,9 @@ class Recognition:
                     recognition.count(name, number(self, output))
                 return output
 
-            first: Callable[..., Any] = staged
+            first = counted_first(function, measured, recognition, stage, inside)
             if takes_one_argument(function):
-                first = with_one_argument(function, staged, recognition, index, inside)
+                first = with_one_argument(function, first, recognition, index, inside)
             first.used = used  # type: ignore[attr-defined]
             return first
 

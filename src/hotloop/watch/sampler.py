@@ -167,7 +167,9 @@ class Sampler:
         if self._state != self._count or self._tallied is None:
             return False
         with self._lock:
-            counted = self._tallied.counted  # read once: the training's thread goes on counting
+            counted = (
+                self._tallied.counting.number
+            )  # read once: the training's thread goes on counting
             calls, self._tally = counted - self._tally, counted
             self.iterations += calls / self._calls
         return bool(calls)
@@ -237,7 +239,7 @@ class Sampler:
         with self._lock:
             self._conductor = None
             self._state = self._count
-            self._tally = 0 if self._tallied is None else self._tallied.counted
+            self._tally = 0 if self._tallied is None else self._tallied.counting.number
             self._hide()
             self._leave_out_but({self._counted})
 

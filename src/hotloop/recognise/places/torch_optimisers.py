@@ -4,7 +4,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from hotloop.recognise.place_stage import COUNTED, Replay
+from hotloop.recognise.counted_call import counted_first
+from hotloop.recognise.place_stage import Replay
 from hotloop.recognise.places import OPTIMISER_STEP, UPDATE
 from hotloop.recognise.recognition import Recognition
 
@@ -12,7 +13,6 @@ from hotloop.recognise.recognition import Recognition
 def install(recognition: Recognition, optimizer: ModuleType) -> None:
     """Make the steps of optimisers a stage; optimizer: `torch.optim.optimizer`."""
     step = recognition.stage(OPTIMISER_STEP, effect="stateful", part_of=UPDATE)
-    inside, index = recognition.inside, step.index
     without_closure = recognition.method(step)
     # What a step with a closure returns is the loss that the closure has computed.
     loss_of_closure = Replay(
@@ -25,13 +25,7 @@ def install(recognition: Recognition, optimizer: ModuleType) -> None:
     def make(function: Callable[..., Any]) -> Callable[..., Any]:
         plain, after_closure = without_closure(function), with_closure(function)
 
-        def staged(self: Any, closure: Any = None, *args: Any, **kwargs: Any) -> Any:
-            given = args if closure is None else (closure, *args)
-            mode = recognition.modes[index]
-            if mode == COUNTED:
-                return step.count_outermost(function, self, *given, **kwargs)
-            if not mode or inside.now:
-                return function(self, *given, **kwargs)
+        def measured(self: Any, closure: Any = None, *args: Any, **kwargs: Any) -> Any:
             recognition.note_step(self)
             if closure is None:
                 return plain(self, *args, **kwargs)
@@ -45,7 +39,7 @@ def install(recognition: Recognition, optimizer: ModuleType) -> None:
 
             return after_closure(self, known, *args, **kwargs)
 
-        return staged
+        return counted_first(function, measured, recognition, step, recognition.inside)
 
     recognition.patches.family(optimizer.Optimizer, "step", make)
     note_new_ones(recognition, optimizer.Optimizer)
