@@ -188,7 +188,7 @@ def between_windows(
     begin = time.perf_counter()
     next(loop)
     iterations = max(3, round(TURN_S / (time.perf_counter() - begin)))
-    counted = {f"{own.__name__}.step", "PlaceStage.count_outermost"}
+    counted = {f"{own.__name__}.step"}
     for kind, expected in zip(kinds, (counted, set()), strict=True):
         optimiser.__class__ = kind
         called = calls_of_hotloop(loop)
