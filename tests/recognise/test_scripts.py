@@ -333,11 +333,12 @@ def test_a_script_that_is_only_measured_learns_the_same_bits(tmp_path: Path) -> 
 
 @pytest.mark.long
 def test_a_function_of_the_script_s_own_can_be_a_stage(tmp_path: Path) -> None:
-    script = written(tmp_path, SUPERVISED, wait_s=0, report_s=0.003)
+    # So long that it stays the largest part on a busy machine, where the rest takes longer.
+    script = written(tmp_path, SUPERVISED, wait_s=0, report_s=0.01)
     found = run_simplify(script, arguments=["100000"], budget=6, stage=("__main__:report",))
     report = next(row for row in found.verdict.rows if row.name == "report")
-    assert report.share > 0.1  # the rest takes longer on a busy machine
-    assert report.gain.low - 0.05 < report.share < report.gain.high + 0.05
+    assert report.share > 0.3
+    assert report.gain.value > 0.3
 
 
 @pytest.mark.long

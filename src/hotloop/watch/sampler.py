@@ -167,9 +167,8 @@ class Sampler:
         if self._state != self._count or self._tallied is None:
             return False
         with self._lock:
-            counted = (
-                self._tallied.counting.number
-            )  # read once: the training's thread goes on counting
+            # Read once: the training's thread goes on counting.
+            counted = self._tallied.counting.number
             calls, self._tally = counted - self._tally, counted
             self.iterations += calls / self._calls
         return bool(calls)
