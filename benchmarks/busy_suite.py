@@ -5,10 +5,10 @@
     python benchmarks/busy_suite.py --page-only --write docs/benchmarks/busy_suite.md
 
 Each line of docs/benchmarks/busy_suite.jsonl is one run of pytest: of the whole suite, or of one
-file of tests that touch clocks, processes or Ray. Of these, three run at a time, and those that
-have run least come first: what there is time for counts, and the next call goes on from there. A
-run that is broken off is not written. Runs count whatever the commit was that they are of, which
-stands in their lines.
+file of tests that touch clocks, processes or Ray. Several run at a time, and those that have run
+least come first: what there is time for counts, and the next call goes on from there. A run that
+is broken off is not written. Runs count whatever the commit was that they are of, which stands in
+their lines.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from tables import machines, table, write_page
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/benchmarks/busy_suite.jsonl"
-SPINNERS, AT_ONCE = 2, 3
+SPINNERS = 2
 SUITE, FILE = "suite", "file"
 MARKED = "not slow and not gpu"  # as in CI
 # What the source of a test, or of what it is supported by, has where it touches one of them.
@@ -117,29 +117,30 @@ class Files:
             yield file
 
 
-def run_all(suites: int, repeats: int, deadline: float) -> None:
-    """Run what is missing, and write a line for each run."""
+def run_all(suites: int, repeats: int, at_once: int, deadline: float) -> None:
+    """Run what is missing, `at_once` at a time, and write a line for each run."""
     version, machine = sources(), describe(host_facts())
     writing = threading.Lock()
 
     def keep(kind: str, found: dict[str, Any], **also: str) -> None:
         with writing:
-            append(RESULTS, version, {"kind": kind, **also, **found, "machine": machine})
+            line = {"kind": kind, **also, **found, "at_once": at_once, "machine": machine}
+            append(RESULTS, version, line)
             if found["failed"]:
                 print(kind, *also.values(), found["failed"], flush=True)
 
     done = sum(line["kind"] == SUITE for line in read(RESULTS))
     for _ in range(done, suites):
         if time.perf_counter() < deadline:
-            keep(SUITE, run_tests("-n", str(AT_ONCE), "--dist", "loadfile", "tests"))
+            keep(SUITE, run_tests("-n", str(at_once), "--dist", "loadfile", "tests"))
     files = Files(repeats)
 
     def run_files(_number: int) -> None:
         for file in files.until(deadline):
             keep(FILE, run_tests(file), file=file)
 
-    with ThreadPoolExecutor(AT_ONCE) as threads:
-        list(threads.map(run_files, range(AT_ONCE)))
+    with ThreadPoolExecutor(at_once) as threads:
+        list(threads.map(run_files, range(at_once)))
 
 
 def page(lines: list[dict[str, Any]]) -> list[str]:
@@ -158,10 +159,10 @@ def page(lines: list[dict[str, Any]]) -> list[str]:
     rows += [_row(folder, [of_file[file] for file in files]) for folder, files in folders.items()]
     rows.append(_row("all files that touch clocks, processes or Ray", [*of_file.values()]))
     commits = list(dict.fromkeys(line["version"] for line in lines))
+    at_once = sorted({f"{line['at_once']}" for line in lines})
     parts = [
-        f"The tests beside {SPINNERS} processes that compute without end, on two cores. Of the "
-        f"files that touch clocks, processes or Ray {AT_ONCE} run at a time, wherever there is "
-        f"time for it. Commits: {', '.join(commits)}.",
+        f"The tests beside {SPINNERS} processes that compute without end, on two cores; "
+        f"{' or '.join(at_once)} processes of tests run at a time. Commits: {', '.join(commits)}.",
         table(["tests", "files", "runs of each", "passed", "failed", "minutes of a run"], rows),
     ]
     failures = [f"- {line['version']}: `{name}`" for line in lines for name in line["failed"]]
@@ -187,6 +188,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--suites", type=int, default=3, help="runs of the whole suite")
     parser.add_argument("--repeats", type=int, default=50, help="runs of each other file")
+    parser.add_argument("--at-once", type=int, default=4, help="as many as `make test` has")
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no run after this time")
     parser.add_argument("--write", type=Path, default=None, help="the page to write")
     parser.add_argument("--page-only", action="store_true", help="run nothing")
@@ -197,7 +199,7 @@ def main() -> None:
             spinner.start()
         try:
             deadline = time.perf_counter() + 60 * options.minutes
-            run_all(options.suites, options.repeats, deadline)
+            run_all(options.suites, options.repeats, options.at_once, deadline)
         finally:
             for spinner in spinners:
                 spinner.kill()
