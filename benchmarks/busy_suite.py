@@ -13,6 +13,7 @@ their lines.
 
 import argparse
 import multiprocessing
+import os
 import re
 import statistics
 import subprocess
@@ -74,9 +75,11 @@ def sources() -> str:
 def run_tests(*arguments: str) -> dict[str, Any]:
     """Run pytest once beside the spinners; returns its counts and the tests that failed."""
     begin = time.perf_counter()
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rf", "--durations=1"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rf", "-m", MARKED, *arguments],
+        [*command, "-m", MARKED, *arguments],
         cwd=ROOT,
+        env={**os.environ, "COLUMNS": "400"},  # else pytest leaves out why a test failed
         capture_output=True,
         text=True,
     )
@@ -86,12 +89,14 @@ def run_tests(*arguments: str) -> dict[str, Any]:
     }
     found = re.findall(r"^(?:FAILED|ERROR) (\S+)(?: - (.*))?", done.stdout, flags=re.M)
     failed = [f"{name}: {why}" if why else name for name, why in found]
+    slowest = re.search(r"^([\d.]+)s (?:setup|call|teardown) +(\S+)", done.stdout, flags=re.M)
     if done.returncode not in (0, 1, 5):  # 5: all tests of the file were deselected
         failed.append(f"pytest ended with code {done.returncode}")
     return {
         "passed": counts.get("passed", 0),
         "failed": failed,
         "code": done.returncode,
+        "slowest": [float(slowest[1]), slowest[2]] if slowest else None,
         "wall_s": round(time.perf_counter() - begin, 1),
     }
 
