@@ -7,6 +7,7 @@ from hotloop.loop.conduct import drive
 from hotloop.loop.control import SharedControl
 from hotloop.loop.loop import Loop
 from hotloop.loop.stage import Stage
+from hotloop.loop.stage_types import StageView
 from support.clock import FakeClock
 
 LOOK_NS = 4_000
@@ -74,3 +75,29 @@ def test_where_nearly_all_calls_say_where_iterations_begin_the_least_is_said() -
 def test_iterations_for_which_there_is_no_time_are_not_asked() -> None:
     """Six pairs of blocks of two iterations, after two each, would take three times as long."""
     assert cost(frozenset({"load"}), iteration_ns=125_000_000, asked=False) is None
+
+
+def test_what_other_programs_took_while_an_iterations_end_was_seen_is_not_its_cost() -> None:
+    clock = FakeClock(look_ns=LOOK_NS)
+    control = SharedControl(clock)
+    load, train = (
+        Stage(name, effect="pure", control=control)(lambda: clock.burn_ns(20_000))
+        for name in ("load", "train")
+    )
+
+    def watch(_called: StageView) -> None:
+        clock.burn_ns(30_000)
+        clock.wait_ns(10_000_000)
+
+    def body() -> int:
+        load()
+        for _ in range(CALLS):
+            train()
+        return 1
+
+    body()
+    control.marking, control.watcher = frozenset({"load"}), watch
+    found = drive(Loop(body), measure_call_cost(control, 10e6, budget_s=60), control)
+    assert found is not None
+    assert found.end_ns == pytest.approx(30_000)
+    assert control.watcher is watch

@@ -14,6 +14,9 @@ from hotloop.loop.figures import Interval
 from hotloop.results.benchmark import run_benchmark
 from hotloop.results.simplify import SimplifyResult, run_simplify
 
+# On a busy machine there are too few rounds in the first; until a gain is as exact as this.
+BUDGETS_S, EXACT = (6, 24, 60), 0.25
+
 SUPERVISED = """
     import sys, time
     import torch
@@ -24,7 +27,8 @@ SUPERVISED = """
         def __len__(self):
             return 512
         def __getitem__(self, index):
-            time.sleep({wait_s})
+            if {wait_s}:  # a sleep of 0 s gives the core away, if others want it
+                time.sleep({wait_s})
             return torch.full((8,), float(index % 7)), index % 3
 
     torch.manual_seed(0)
@@ -33,7 +37,7 @@ SUPERVISED = """
     compute_loss = nn.CrossEntropyLoss()
 
     def report(loss):
-        time.sleep({report_s})
+        sum(range({report_sums}))
         return loss
 
     for epoch in range(int(sys.argv[1])):
@@ -237,7 +241,7 @@ def test_what_a_policy_is_tried_on_now_and_then_is_not_what_is_counted(tmp_path:
 
 @pytest.mark.long
 def test_a_loader_that_waits_is_found_in_a_script_that_marks_nothing(tmp_path: Path) -> None:
-    script = written(tmp_path, SUPERVISED, wait_s=0.008, report_s=0)
+    script = written(tmp_path, SUPERVISED, wait_s=0.008, report_sums=0)
     found = simplified(script, arguments=["100000"])
     verdict = found.verdict
     assert verdict.unit == "samples"
@@ -319,7 +323,7 @@ def test_what_was_put_in_the_place_of_torch_s_functions_is_gone_afterwards(tmp_p
 
 @pytest.mark.long
 def test_a_script_that_is_only_measured_learns_the_same_bits(tmp_path: Path) -> None:
-    script = written(tmp_path, SUPERVISED, wait_s=0.0001, report_s=0)
+    script = written(tmp_path, SUPERVISED, wait_s=0.0001, report_sums=0)
     alone = subprocess.run(
         [sys.executable, script, "4"], capture_output=True, text=True, check=True
     ).stdout
@@ -333,11 +337,16 @@ def test_a_script_that_is_only_measured_learns_the_same_bits(tmp_path: Path) -> 
 
 @pytest.mark.long
 def test_a_function_of_the_script_s_own_can_be_a_stage(tmp_path: Path) -> None:
-    # So long that it stays the largest part on a busy machine, where the rest takes longer.
-    script = written(tmp_path, SUPERVISED, wait_s=0, report_s=0.01)
-    found = run_simplify(script, arguments=["100000"], budget=6, stage=("__main__:report",))
-    report = next(row for row in found.verdict.rows if row.name == "report")
-    assert report.share > 0.3
+    # It computes as the rest does: on a busy machine, too, it stays the largest part.
+    script = written(tmp_path, SUPERVISED, wait_s=0, report_sums=50_000)
+    for budget in BUDGETS_S:
+        own = ("__main__:report",)
+        found = run_simplify(script, arguments=["100000"], budget=budget, stage=own)
+        report = next(row for row in found.verdict.rows if row.name == "report")
+        assert report.share > 0.3
+        if isinstance(report.gain, Interval) and report.gain.half_width < EXACT:
+            break
+    assert isinstance(report.gain, Interval)
     assert report.gain.value > 0.3
 
 
@@ -346,13 +355,13 @@ def test_calls_within_a_function_of_the_script_s_own_begin_no_iteration(tmp_path
     """While the function is replaced they are not made: iterations would have no end."""
     script = written(tmp_path, ASKING)
     own = ("__main__:choose",)
-    for budget in (6, 24):  # on a busy machine there are too few rounds in the first
+    for budget in BUDGETS_S:
         found = run_simplify(script, arguments=["100000"], budget=budget, stage=own)
         rows = {row.name: row for row in found.verdict.rows}
         assert rows["act"].inside == "choose"
         assert rows["act"].calls_per_iteration == pytest.approx(3, rel=0.2)
         gain = rows["choose"].gain
-        if isinstance(gain, Interval):
+        if isinstance(gain, Interval) and gain.half_width < EXACT:
             break
     assert isinstance(gain, Interval)
     assert gain.value > 0.3
@@ -362,7 +371,7 @@ def test_calls_within_a_function_of_the_script_s_own_begin_no_iteration(tmp_path
 def test_a_function_that_the_script_does_not_define_is_refused_with_the_nearest(
     tmp_path: Path,
 ) -> None:
-    script = written(tmp_path, SUPERVISED, wait_s=0, report_s=0)
+    script = written(tmp_path, SUPERVISED, wait_s=0, report_sums=0)
     with pytest.raises(SettingError, match="did you mean 'report'"):
         run_simplify(script, arguments=["1"], stage=("__main__:reprot",))
 
@@ -387,7 +396,7 @@ def test_settings_of_recognition_are_refused_where_nothing_is_recognised() -> No
 
 @pytest.mark.long
 def test_a_script_that_ends_early_is_said_to(tmp_path: Path) -> None:
-    script = written(tmp_path, SUPERVISED, wait_s=0, report_s=0)
+    script = written(tmp_path, SUPERVISED, wait_s=0, report_sums=0)
     with pytest.raises(LoopError, match="no iterations were found"):
         run_simplify(script, arguments=["0"], budget=1)
 
