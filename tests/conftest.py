@@ -14,6 +14,8 @@ os.environ["HOTLOOP_CACHE"] = ""
 # On some processors MKL rounds products by where in memory their inputs lie, which is chance; then
 # two trainings of the same seed differ in the last bit. Not with this; set before torch is loaded.
 os.environ.setdefault("MKL_CBWR", "COMPATIBLE")
+# Ray lets its workers wait for whatever else computes, as other tests do, nearly all the time.
+os.environ.setdefault("RAY_worker_niceness", "0")
 # Chosen for good: importing TorchRL would make every process of all tests a spawned one.
 multiprocessing.get_start_method()
 # Examples of a property are the same each time, and drawn by chance where all is asked for.

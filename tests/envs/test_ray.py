@@ -667,6 +667,23 @@ def test_drivers_that_end_leave_no_actor(cluster, ending):
     wait_until(lambda: not actors(), "no actor is left")
 
 
+@pytest.mark.parametrize(("given", "expected"), [(None, 0), ("7", 7)])
+def test_workers_of_a_ray_that_is_started_here_have_their_full_share(given, expected, monkeypatch):
+    """Unless the environment says otherwise: Ray's own workers give way to all other programs."""
+    if given is None:
+        monkeypatch.delenv("RAY_worker_niceness", raising=False)
+    else:
+        monkeypatch.setenv("RAY_worker_niceness", given)
+    body = """
+        from hotloop.envs.ray.cluster import start_ray
+        start_ray("local", quiet=True)
+        print(ray.get(ray.remote(lambda: os.nice(0)).remote()))
+        print(os.environ.get("RAY_worker_niceness"))
+        """
+    out, err = run_driver(body).communicate(timeout=DEADLINE_S)
+    assert out.split() == [str(expected), str(given)], err
+
+
 @pytest.mark.slow
 def test_with_tokens(tmp_path):
     token = tmp_path / "token"
