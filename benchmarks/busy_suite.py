@@ -12,7 +12,6 @@ their lines.
 """
 
 import argparse
-import multiprocessing
 import os
 import re
 import statistics
@@ -27,6 +26,7 @@ from typing import Any
 
 from hotloop.loop.host import describe, host_facts
 from league.process import append, read
+from spinning import spinning
 from tables import machines, table, write_page
 
 ROOT = Path(__file__).parents[1]
@@ -58,12 +58,6 @@ def _touches(path: Path) -> bool:
     """Whether a source does; with that of the fixtures of its folder."""
     both = (path, path.with_name("conftest.py"))
     return any(TOUCHES.search(each.read_text()) is not None for each in both if each.exists())
-
-
-def spin() -> None:
-    """Compute without end."""
-    while True:
-        pass
 
 
 def sources() -> str:
@@ -199,15 +193,9 @@ def main() -> None:
     parser.add_argument("--page-only", action="store_true", help="run nothing")
     options = parser.parse_args()
     if not options.page_only:
-        spinners = [multiprocessing.Process(target=spin, daemon=True) for _ in range(SPINNERS)]
-        for spinner in spinners:
-            spinner.start()
-        try:
-            deadline = time.perf_counter() + 60 * options.minutes
+        deadline = time.perf_counter() + 60 * options.minutes
+        with spinning(SPINNERS):
             run_all(options.suites, options.repeats, options.at_once, deadline)
-        finally:
-            for spinner in spinners:
-                spinner.kill()
     lines = read(RESULTS)
     title = "The suite beside busy processes"
     made_by = "benchmarks/busy_suite.py"
