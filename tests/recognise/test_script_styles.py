@@ -8,6 +8,7 @@ import pytest
 from hotloop.errors import LoopError, SettingError
 from hotloop.results.benchmark import BenchmarkResult, run_benchmark
 from hotloop.results.simplify import run_simplify
+from support.growing_budget import has_verdict, simplify_until
 
 # A validation of 80 batches after 20 of the training takes most of the time.
 VALIDATING = """
@@ -306,7 +307,7 @@ def test_hotloop_s_envs_are_recognised_and_a_watch_within_a_measurement_is_off(
 @pytest.mark.long
 def test_a_function_can_be_a_stage_beside_those_that_the_script_has(tmp_path: Path) -> None:
     script = written(tmp_path, STAGED)
-    found = run_simplify(script, budget=6, stage=("__main__:learn",))
+    found = simplify_until(has_verdict, script, stage=("__main__:learn",))
     assert {row.name for row in found.verdict.rows} == {"simulate", "learn"}
     assert found.verdict.fix is not None
     assert found.verdict.fix.name == "learn"

@@ -4,7 +4,6 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,9 +12,7 @@ from hotloop.errors import LoopError, SettingError
 from hotloop.loop.figures import Interval
 from hotloop.results.benchmark import run_benchmark
 from hotloop.results.simplify import SimplifyResult, run_simplify
-
-# On a busy machine there are too few rounds in the first; until a gain is as exact as this.
-BUDGETS_S, EXACT = (6, 24, 60), 0.25
+from support.growing_budget import has_verdict, knows_gain_of, simplify_until
 
 SUPERVISED = """
     import sys, time
@@ -222,15 +219,6 @@ def most_gaining(found: SimplifyResult) -> str:
     return max(rows, key=lambda row: row.gain.value).name
 
 
-def simplified(script: str, **options: Any) -> SimplifyResult:
-    """An experiment that is not refused: on a busy machine there are too few rounds in 10 s."""
-    for budget in (10, 40):
-        found = run_simplify(script, budget=budget, **options)
-        if found.verdict.refused is None:
-            return found
-    raise AssertionError(found.verdict.refused)
-
-
 @pytest.mark.long
 def test_what_a_policy_is_tried_on_now_and_then_is_not_what_is_counted(tmp_path: Path) -> None:
     script = written(tmp_path, TRIED_NOW_AND_THEN)
@@ -242,7 +230,7 @@ def test_what_a_policy_is_tried_on_now_and_then_is_not_what_is_counted(tmp_path:
 @pytest.mark.long
 def test_a_loader_that_waits_is_found_in_a_script_that_marks_nothing(tmp_path: Path) -> None:
     script = written(tmp_path, SUPERVISED, wait_s=0.008, report_sums=0)
-    found = simplified(script, arguments=["100000"])
+    found = simplify_until(has_verdict, script, arguments=["100000"])
     verdict = found.verdict
     assert verdict.unit == "samples"
     assert verdict.units_per_iteration == pytest.approx(4)
@@ -260,7 +248,7 @@ def test_a_loader_that_waits_is_found_in_a_script_that_marks_nothing(tmp_path: P
 def test_the_parts_of_a_script_that_marks_its_iterations_are_found(tmp_path: Path) -> None:
     """Two batches are an iteration here, which the order of the calls does not show."""
     script = written(tmp_path, MARKED)
-    found = simplified(script)
+    found = simplify_until(has_verdict, script)
     verdict = found.verdict
     assert found.run.facts["iterations_marked_by"] == "hotloop.iterations"
     assert verdict.unit == "lines"
@@ -275,7 +263,7 @@ def test_the_parts_of_a_script_that_marks_its_iterations_are_found(tmp_path: Pat
 
 @pytest.mark.long
 def test_what_a_script_lets_go_on_is_replaced_and_named(tmp_path: Path) -> None:
-    verdict = simplified(written(tmp_path, GOES_ON)).verdict
+    verdict = simplify_until(has_verdict, written(tmp_path, GOES_ON)).verdict
     (row,) = verdict.rows
     assert row.not_replaced is None
     (notice,) = [note for note in verdict.warnings if "hides its content" in note]
@@ -290,7 +278,7 @@ def test_marks_that_come_after_another_loop_was_taken_for_it_are_refused(tmp_pat
 
 @pytest.mark.long
 def test_an_env_that_waits_is_found_and_its_steps_are_counted(tmp_path: Path) -> None:
-    found = simplified(written(tmp_path, ACTING, hidden=None))
+    found = simplify_until(has_verdict, written(tmp_path, ACTING, hidden=None))
     verdict = found.verdict
     assert verdict.unit == "env steps"
     assert verdict.units_per_iteration == pytest.approx(4, rel=0.01)
@@ -304,10 +292,12 @@ def test_an_env_that_waits_is_found_and_its_steps_are_counted(tmp_path: Path) ->
 @pytest.mark.long
 def test_an_env_that_hides_its_state_is_delayed_only_unless_it_may_go_on(tmp_path: Path) -> None:
     script = written(tmp_path, ACTING, hidden="(n for n in range(3))")
-    (row,) = [row for row in simplified(script).verdict.rows if row.name == "env step"]
+    (row,) = [
+        row for row in simplify_until(has_verdict, script).verdict.rows if row.name == "env step"
+    ]
     why = "its state cannot be put back: Waits, a builtins.generator hides its content"
     assert row.not_replaced == f"{why}; see --may-go-on"
-    found = simplified(script, may_go_on=("env step",))
+    found = simplify_until(has_verdict, script, may_go_on=("env step",))
     assert most_gaining(found) == "env step"
     assert "goes on from experimental steps: __main__.Waits" in found.verdict.warnings
     with pytest.raises(SettingError, match=r"--may-go-on 'env stop': .* it has .*env step"):
@@ -339,14 +329,11 @@ def test_a_script_that_is_only_measured_learns_the_same_bits(tmp_path: Path) -> 
 def test_a_function_of_the_script_s_own_can_be_a_stage(tmp_path: Path) -> None:
     # It computes as the rest does: on a busy machine, too, it stays the largest part.
     script = written(tmp_path, SUPERVISED, wait_s=0, report_sums=50_000)
-    for budget in BUDGETS_S:
-        own = ("__main__:report",)
-        found = run_simplify(script, arguments=["100000"], budget=budget, stage=own)
-        report = next(row for row in found.verdict.rows if row.name == "report")
-        assert report.share > 0.3
-        if isinstance(report.gain, Interval) and report.gain.half_width < EXACT:
-            break
-    assert isinstance(report.gain, Interval)
+    found = simplify_until(
+        knows_gain_of("report"), script, arguments=["100000"], stage=("__main__:report",)
+    )
+    report = next(row for row in found.verdict.rows if row.name == "report")
+    assert report.share > 0.3
     assert report.gain.value > 0.3
 
 
@@ -354,17 +341,13 @@ def test_a_function_of_the_script_s_own_can_be_a_stage(tmp_path: Path) -> None:
 def test_calls_within_a_function_of_the_script_s_own_begin_no_iteration(tmp_path: Path) -> None:
     """While the function is replaced they are not made: iterations would have no end."""
     script = written(tmp_path, ASKING)
-    own = ("__main__:choose",)
-    for budget in BUDGETS_S:
-        found = run_simplify(script, arguments=["100000"], budget=budget, stage=own)
-        rows = {row.name: row for row in found.verdict.rows}
-        assert rows["act"].inside == "choose"
-        assert rows["act"].calls_per_iteration == pytest.approx(3, rel=0.2)
-        gain = rows["choose"].gain
-        if isinstance(gain, Interval) and gain.half_width < EXACT:
-            break
-    assert isinstance(gain, Interval)
-    assert gain.value > 0.3
+    found = simplify_until(
+        knows_gain_of("choose"), script, arguments=["100000"], stage=("__main__:choose",)
+    )
+    rows = {row.name: row for row in found.verdict.rows}
+    assert rows["act"].inside == "choose"
+    assert rows["act"].calls_per_iteration == pytest.approx(3, rel=0.2)
+    assert rows["choose"].gain.value > 0.3
 
 
 @pytest.mark.long
