@@ -328,7 +328,7 @@ def test_a_script_that_is_only_measured_learns_the_same_bits(tmp_path: Path) -> 
 @pytest.mark.long
 def test_a_function_of_the_script_s_own_can_be_a_stage(tmp_path: Path) -> None:
     # It computes as the rest does: on a busy machine, too, it stays the largest part.
-    script = written(tmp_path, SUPERVISED, wait_s=0, report_sums=50_000)
+    script = written(tmp_path, SUPERVISED, wait_s=0, report_sums=100_000)
     found = simplify_until(
         knows_gain_of("report"), script, arguments=["100000"], stage=("__main__:report",)
     )

@@ -25,7 +25,7 @@ def has_verdict(found: SimplifyResult) -> bool:
     return found.verdict.refused is None
 
 
-def knows_gain_of(name: str, half_width: float = 0.25) -> Callable[[SimplifyResult], bool]:
+def knows_gain_of(name: str, half_width: float = 0.15) -> Callable[[SimplifyResult], bool]:
     """Whether the gain of this stage is known about so exactly."""
 
     def is_known(found: SimplifyResult) -> bool:
