@@ -173,6 +173,21 @@ def test_a_large_difference_of_equal_arms_refuses_and_says_how_long_it_would_tak
     assert verdict.fix is None
 
 
+@pytest.mark.parametrize("stall", [40.0, 1e12])
+def test_equal_arms_that_a_single_stall_makes_unlike_are_refused(stall: float) -> None:
+    """0 lies within the interval, but nothing is known: all gains seem to be large, or none."""
+    stages = [stage_facts("act", 0, 7.0)]
+    record = record_of(same() | {free_name("act"): 3.0}, stages)
+    assert judge(record, "still", 0.03).refused is None
+    first = record.arm_of.index(list(record.arms).index(BASELINE))
+    record.ns[first] *= stall
+    verdict = judge(record, "stalled", 0.03)
+    assert verdict.refused is not None
+    assert "not known within 50%" in verdict.refused
+    assert "more minutes" in verdict.refused
+    assert verdict.fix is None
+
+
 # --- settings ------------------------------------------------------------------------------------
 
 
