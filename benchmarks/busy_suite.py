@@ -81,9 +81,9 @@ def run_tests(*arguments: str) -> dict[str, Any]:
     counts = {
         word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|error)", last)
     }
-    found = re.findall(r"^(?:FAILED|ERROR) (\S+)(?: - (.*))?", done.stdout, flags=re.M)
+    found = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - (.*))?$", done.stdout, flags=re.M)
     failed = [f"{name}: {why}" if why else name for name, why in found]
-    slowest = re.search(r"^([\d.]+)s (?:setup|call|teardown) +(\S+)", done.stdout, flags=re.M)
+    slowest = re.search(r"^([\d.]+)s (?:setup|call|teardown) +(.+)$", done.stdout, flags=re.M)
     if done.returncode not in (0, 1, 5):  # 5: all tests of the file were deselected
         failed.append(f"pytest ended with code {done.returncode}")
     return {
