@@ -13,7 +13,7 @@ import pytest
 
 from hotloop.optimize.detectors.equal_inputs import NotComparableError, digest
 from support.loops import busy
-from support.planted import figure, line_of, share, watch
+from support.planted import figure, line_of, share, the_advice, watch
 
 torch = pytest.importorskip("torch")
 
@@ -36,7 +36,7 @@ def test_a_loader_that_works_in_the_loop_is_found() -> None:
         for _ in loader:  # fault
             busy(0.002)
 
-    (advice,) = watch(body, "loader")
+    advice = the_advice(body, "loader")
     assert (advice.file, advice.line) == (__file__, line_of(body))
     assert 0.4 < share(advice) < 0.95  # 8 of 12 ms
     assert "itself" in advice.sentence
@@ -52,7 +52,7 @@ def test_workers_that_are_waited_for_are_found() -> None:
         for _ in loader:  # fault
             busy(0.0005)
 
-    (advice,) = watch(body, "loader")
+    advice = the_advice(body, "loader")
     assert advice.line == line_of(body)
     assert "workers" in advice.sentence
 
@@ -86,7 +86,7 @@ def test_a_queue_that_is_waited_for_is_found(filled: Callable[[float], Any]) -> 
         items.get()  # fault
         busy(0.001)
 
-    (advice,) = watch(body, "loader")
+    advice = the_advice(body, "loader")
     assert advice.line == line_of(body)
     assert share(advice) > 0.4
 
@@ -156,7 +156,7 @@ def test_arrays_that_are_pickled_for_an_executor_are_found(executor: Any) -> Non
     def body() -> None:
         executor.submit(square, x).result()  # fault
 
-    (advice,) = watch(body, "pickling")
+    advice = the_advice(body, "pickling")
     assert advice.line == line_of(body)
     # 2 MiB there, and as much back.
     assert figure(advice, "bytes of arrays an iteration") == pytest.approx(2 * x.nbytes, rel=0.1)
@@ -178,7 +178,7 @@ def test_arrays_put_into_a_queue_are_found() -> None:
         items.put(x)  # fault
         done.get()
 
-    (advice,) = watch(body, "pickling")
+    advice = the_advice(body, "pickling")
     items.put(None)
     worker.join()
     items.close()
@@ -211,7 +211,7 @@ def test_equal_inputs_are_found_with_the_hit_rate_of_a_cache() -> None:
         costly(TABLE, 3)  # fault
         costly(TABLE + count[0], 3)
 
-    (advice,) = watch(body, "equal inputs", seconds=1.5)
+    advice = the_advice(body, "equal inputs", seconds=1.5)
     assert (advice.file, advice.line) == (__file__, line_of(body))
     assert "costly" in advice.sentence
     assert 0.25 < figure(advice, "hit rate of a cache") <= 0.5  # of every two calls one is equal
@@ -226,7 +226,7 @@ def test_a_frozen_module_of_torch_is_found() -> None:
         with torch.no_grad():
             frozen(x)  # fault
 
-    (advice,) = watch(body, "equal inputs", seconds=2.0)
+    advice = the_advice(body, "equal inputs", seconds=2.0)
     assert advice.line == line_of(body)
     assert "Sequential" in advice.sentence
     assert figure(advice, "different inputs") == 1
@@ -333,7 +333,7 @@ def by_attribute() -> None:
 def test_float64_in_numpy_is_found(
     body: Callable[[], None], where: Callable[..., Any], held: int
 ) -> None:
-    (advice,) = watch(body, "float64")
+    advice = the_advice(body, "float64")
     assert (advice.file, advice.line) == (__file__, line_of(where))
     assert figure(advice, "times an iteration") == pytest.approx(1, rel=0.2)
     assert figure(advice, "float64 an iteration") == pytest.approx(held, rel=0.2)
@@ -349,7 +349,7 @@ def test_float64_in_torch_is_found() -> None:
         wide.float().tanh().sum()  # fault
 
     for body in (promotes, narrows):
-        (advice,) = watch(body, "float64")
+        advice = the_advice(body, "float64")
         assert advice.line == line_of(body)
         assert figure(advice, "float64 an iteration") == wide.nbytes
 
@@ -377,7 +377,7 @@ def test_only_the_line_where_float64_begins_is_named() -> None:
         z = y + X32
         np.tanh(z).sum()
 
-    (advice,) = watch(body, "float64")
+    advice = the_advice(body, "float64")
     assert advice.line == line_of(body)
     # The lines after it are wide because of it, so that it can explain their time as well.
     assert share(advice) > 0.5

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from benchmarks.detector_scripts import install_card  # noqa: E402
 
-from support.planted import figure, line_of, watch  # noqa: E402
+from support.planted import figure, line_of, the_advice, watch  # noqa: E402
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def selects_by_mask(device: Any) -> Callable[[], None]:
 def test_a_wait_for_the_device_is_found_with_what_it_copies(
     device: Any, make: Callable[[Any], Callable[[], None]], moved: int
 ) -> None:
-    (advice,) = watch(make(device), "synchronisation")
+    advice = the_advice(make(device), "synchronisation")
     assert advice.line == line_of(make)
     assert advice.file == __file__
     assert advice.function.endswith("body")
@@ -101,7 +101,7 @@ def test_an_explicit_wait_is_found(device: Any, monkeypatch: pytest.MonkeyPatch)
         step(*parts)
         torch.cuda.synchronize()  # fault
 
-    (advice,) = watch(body, "synchronisation")
+    advice = the_advice(body, "synchronisation")
     assert advice.line == line_of(body)
     assert torch.cuda.synchronize is own
 
@@ -169,7 +169,7 @@ def makes_index_on_host(device: Any) -> Callable[[], None]:
 def test_a_tensor_made_on_the_wrong_device_is_found_where_it_is_made(
     device: Any, make: Callable[[Any], Callable[[], None]], copied: int
 ) -> None:
-    (advice,) = watch(make(device), "wrong device")
+    advice = the_advice(make(device), "wrong device")
     assert (advice.line, advice.file) == (line_of(make), __file__)
     assert figure(advice, "tensors an iteration") == 1
     assert figure(advice, "copied to the device an iteration") == copied

@@ -10,7 +10,7 @@ import pytest
 
 from hotloop.loop.figures import Unknown
 from support.loops import busy
-from support.planted import figure, line_of, share, watch
+from support.planted import figure, line_of, share, the_advice, watch
 
 torch = pytest.importorskip("torch")
 
@@ -23,7 +23,7 @@ def test_a_list_of_losses_is_found_with_its_graphs() -> None:
         busy(0.002)
         losses.append((torch.ones(32) @ weight).sum())  # fault
 
-    (advice,) = watch(body, "growing container")
+    advice = the_advice(body, "growing container")
     assert (advice.file, advice.line) == (__file__, line_of(body))
     assert "operations that computed it" in advice.sentence
     assert figure(advice, "items an iteration") == pytest.approx(1)
@@ -46,7 +46,7 @@ def test_a_dictionary_that_is_filled_without_a_call_is_found() -> None:
         busy(0.002)
         recorder.record(np.zeros(1000))
 
-    (advice,) = watch(body, "growing container")
+    advice = the_advice(body, "growing container")
     assert advice.line == line_of(Recorder.record)
     assert advice.function == "Recorder.record"
     assert figure(advice, "memory an iteration") == pytest.approx(8000)
@@ -80,7 +80,7 @@ def test_cycles_of_a_class_are_found() -> None:
         for _ in range(300):
             Node(8)
 
-    (advice,) = watch(body, "reference cycles")
+    advice = the_advice(body, "reference cycles")
     assert (advice.file, advice.line) == (__file__, Node.__init__.__code__.co_firstlineno)
     assert advice.function == "Node.__init__"
     # Two nodes in each cycle, with a list each.
@@ -101,7 +101,7 @@ def test_cycles_of_functions_are_found_where_they_are_made() -> None:
         for _ in range(1000):
             go_down()
 
-    (advice,) = watch(body, "reference cycles")
+    advice = the_advice(body, "reference cycles")
     assert advice.file == __file__
     assert advice.line == go_down.__code__.co_firstlineno + 1
     assert advice.function.endswith("descend")

@@ -8,7 +8,7 @@ import pytest
 
 from hotloop.loop.host import whole_cores
 from support.loops import busy
-from support.planted import figure, line_of, share, watch
+from support.planted import figure, line_of, share, the_advice, watch
 
 torch = pytest.importorskip("torch")
 
@@ -39,7 +39,7 @@ def test_more_threads_than_cores_are_found_where_their_number_is_set(too_many: i
     def body() -> None:
         torch.exp(x)
 
-    (advice,) = watch(body, "threads", seconds=2.0)
+    advice = the_advice(body, "threads", seconds=2.0)
     assert advice.file == __file__
     assert advice.line == line_of(_restored)
     assert figure(advice, "computing threads") == too_many
@@ -63,7 +63,7 @@ def test_compilation_by_numba_is_found() -> None:
         add(1)  # fault
         busy(0.01)
 
-    (advice,) = watch(body, "compilation")
+    advice = the_advice(body, "compilation")
     assert (advice.file, advice.line) == (__file__, line_of(body))
     assert "numba" in advice.sentence
     assert figure(advice, "time of one") > 0.001
@@ -80,7 +80,7 @@ def test_compilation_by_torch_is_found() -> None:
         compiled(x)  # fault
         torch._dynamo.reset()
 
-    (advice,) = watch(body, "compilation")
+    advice = the_advice(body, "compilation")
     assert advice.line == line_of(body)
     assert "torch.compile" in advice.sentence
     handler = torch._dynamo.callback.callback_handler

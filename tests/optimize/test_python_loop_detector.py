@@ -8,7 +8,7 @@ import pytest
 
 from hotloop.optimize.loops import loops_of
 from support.loops import busy
-from support.planted import figure, line_of, share, watch
+from support.planted import figure, line_of, share, the_advice, watch
 
 X = np.random.default_rng(0).random((200, 16), dtype=np.float32)
 
@@ -61,7 +61,7 @@ def by_pairs() -> None:
 def test_a_loop_over_an_axis_is_found_with_its_array(
     body: Callable[[], None], passes: int, shape: str
 ) -> None:
-    (advice,) = watch(body, "python loop")
+    advice = the_advice(body, "python loop")
     assert (advice.file, advice.line, advice.function) == (
         __file__,
         line_of(body),
@@ -82,7 +82,7 @@ def test_a_loop_over_tensors_of_torch_is_found() -> None:
         for k in range(64):  # fault
             total += torch.tanh(batch[k]).sum()
 
-    (advice,) = watch(body, "python loop")
+    advice = the_advice(body, "python loop")
     assert advice.line == line_of(body)
     assert "batch (64 × 8, float32)" in advice.sentence
 

@@ -26,6 +26,15 @@ def watch(body: Callable[[], Any], name: str, seconds: float = 0.6) -> list[Advi
     return detect(body, seconds=seconds, detectors=[name])
 
 
+def the_advice(body: Callable[[], Any], name: str, seconds: float = 0.6) -> Advice:
+    """The one thing that a detector says; until it does, a busy machine is watched for longer."""
+    for longer in (1, 4, 16):
+        if found := watch(body, name, longer * seconds):
+            (advice,) = found
+            return advice
+    raise AssertionError(f"{name}: nothing is found")
+
+
 def figure(advice: Advice, name: str) -> float:
     """One figure of the evidence."""
     values = {each.name: each.value for each in advice.evidence}
