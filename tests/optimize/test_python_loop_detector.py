@@ -61,7 +61,7 @@ def by_pairs() -> None:
 def test_a_loop_over_an_axis_is_found_with_its_array(
     body: Callable[[], None], passes: int, shape: str
 ) -> None:
-    advice = the_advice(body, "python loop")
+    advice = the_advice(body, "python loop", computes=True)
     assert (advice.file, advice.line, advice.function) == (
         __file__,
         line_of(body),
@@ -82,7 +82,7 @@ def test_a_loop_over_tensors_of_torch_is_found() -> None:
         for k in range(64):  # fault
             total += torch.tanh(batch[k]).sum()
 
-    advice = the_advice(body, "python loop")
+    advice = the_advice(body, "python loop", computes=True)
     assert advice.line == line_of(body)
     assert "batch (64 × 8, float32)" in advice.sentence
 
