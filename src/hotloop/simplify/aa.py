@@ -15,7 +15,7 @@ from hotloop.simplify.verdict_rows import SIGNIFICANT
 # Arms that are the same may differ by this share of the smallest gain worth knowing.
 EQUIVALENCE = 1 / 3
 # Where they are not even known to be the same within this share, single stalls of the machine
-# decide what a mean is: intervals of gains then hold the truth in 7 of 10 cases, and not in 9.
+# decide what a mean is, and too many intervals of gains miss it (docs/benchmarks/stalled_arms.md).
 VAGUE = 0.5
 
 
