@@ -19,7 +19,7 @@ from hotloop import make_vec
 from hotloop.envs.ray.cluster import environment, start_ray
 from hotloop.loop.figures import paired_ratio
 from spinning import spinning
-from tables import table, write_page
+from tables import ratio_text, table, write_page
 
 RAYS, FULL = "15", "0"  # the niceness that Ray gives, and that hotloop does
 NUM_ENVS, WORKERS, SPINNERS = 16, 2, 2
@@ -82,7 +82,7 @@ def row(cell: str, theirs: list[tuple[float, float]], ours: list[tuple[float, fl
         cell,
         f"{np.median(rates):,.0f}",
         f"{np.median(full):,.0f}",
-        f"{ratio.value:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]",
+        ratio_text((ratio.value, ratio.low, ratio.high)),
         f"{np.median(ready_s):.1f} s",
         f"{np.median(full_ready_s):.1f} s",
     ]

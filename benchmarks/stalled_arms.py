@@ -14,9 +14,10 @@ from pathlib import Path
 
 import numpy as np
 
-from hotloop.simplify.aa import EQUIVALENCE, VAGUE
+from hotloop.simplify.aa import EQUIVALENCE, VAGUE, differs
 from hotloop.simplify.arm_names import BASELINE, aa_name, free_name
 from hotloop.simplify.estimate import Samples
+from hotloop.simplify.verdict_rows import SIGNIFICANT
 from tables import table, write_page
 
 GAINS = {free_name("large"): 0.6, free_name("small"): 0.04}
@@ -69,9 +70,9 @@ def experiment(rng: np.random.Generator) -> tuple[float, list[bool]] | None:
     # Each block is stalled as often as its time says.
     stalled = rng.poisson(often * took) * rng.exponential(length, took.shape)
     samples = Samples((took + stalled) * 1e6, np.ones_like(took), ARMS, SAME)
-    same = [samples.same_gain(name, 1 - 0.05 / 2) for name in SAME[1:]]
-    margin = EQUIVALENCE * WORTH
-    if any(gain.low > margin or gain.high < -margin for gain in same):
+    confidence = 1 - SIGNIFICANT / len(SAME[1:])
+    same = [samples.same_gain(name, confidence) for name in SAME[1:]]
+    if any(differs(gain, EQUIVALENCE * WORTH) for gain in same):
         return None
     means = {arm: samples.means([BASELINE, arm]).gain(arm, BASELINE) for arm in GAINS}
     return max(gain.half_width for gain in same), [GAINS[arm] in means[arm] for arm in GAINS]

@@ -47,8 +47,8 @@ def aa_test(record: Record, seed: int = 0, worth: float = 0.03) -> AaTest:
     # Bonferroni: none of them may be wrong in more than 5 of 100 experiments.
     confidence = 1 - SIGNIFICANT / max(1, len(names))
     gains = {name: samples.same_gain(name, confidence) for name in names}
-    failed = [gain for gain in gains.values() if gain.low > margin or gain.high < -margin]
-    vague = [gain for gain in gains.values() if not gain.half_width <= VAGUE]
+    failed = [gain for gain in gains.values() if differs(gain, margin)]
+    vague = [gain for gain in gains.values() if is_vague(gain)]
     differ = [abs(gain.value) for gain in gains.values() if 0.0 not in gain]
     needed = None
     too_large = [abs(gain.value) / worth for gain in failed]
@@ -57,6 +57,16 @@ def aa_test(record: Record, seed: int = 0, worth: float = 0.03) -> AaTest:
         # Errors shrink with the root of the time; after a failed A/A at least as much is needed.
         needed = record.seconds * max(1.0, *too_large) ** 2
     return AaTest(not (failed or vague), gains, margin, max(differ, default=0.0), needed)
+
+
+def differs(gain: Interval, margin: float) -> bool:
+    """Whether equal arms are known to differ by more than the margin."""
+    return gain.low > margin or gain.high < -margin
+
+
+def is_vague(gain: Interval) -> bool:
+    """Whether equal arms are not known to be the same within `VAGUE`."""
+    return not gain.half_width <= VAGUE
 
 
 def refusal(record: Record, aa: AaTest, enough: bool, rounds: int) -> str | None:
@@ -73,9 +83,9 @@ def refusal(record: Record, aa: AaTest, enough: bool, rounds: int) -> str | None
         )
     if aa.holds:
         return None
-    vaguest = max(aa.gains.values(), key=lambda gain: gain.half_width)
-    if vaguest.half_width > VAGUE:
-        worst, why = vaguest, f"which is not known within {100 * VAGUE:.0f}%"
+    if vague := [gain for gain in aa.gains.values() if is_vague(gain)]:
+        worst = max(vague, key=lambda gain: gain.half_width)
+        why = f"which is not known within {100 * VAGUE:.0f}%"
     else:
         worst = max(aa.gains.values(), key=lambda gain: abs(gain.value))
         why = (
