@@ -11,8 +11,11 @@ import re
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -30,6 +33,7 @@ from hotloop.results.result import WIDTH, Result
 from hotloop.simplify.record import Record
 from hotloop.simplify.settings import SimplifySettings
 from hotloop.simplify.verdict import Verdict
+from support.growing_budget import BUDGETS_S
 
 TARGETS = Path(__file__).parents[1] / "cli/targets"
 BRIEFLY = {"seconds": 0.5}
@@ -263,26 +267,32 @@ def test_an_error_of_the_loop_is_raised_as_it_is() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("measure", [hotloop.run_benchmark, hotloop.run_simplify])
-def test_an_interrupt_reaches_the_caller_with_what_had_been_measured(measure: object) -> None:
-    limit = threading.Event()
+def test_an_interrupt_reaches_the_caller_with_what_had_been_measured(
+    measure: Callable[..., Any],
+) -> None:
     act = hotloop.stage("interrupted", spin, effect="pure")
     other = hotloop.stage("not interrupted", spin, effect="pure")
-    timer = threading.Timer(4.0, limit.set)
 
-    def body() -> int:
-        if limit.is_set():
-            raise KeyboardInterrupt
-        act(20_000)
-        other(20_000)
-        return 1
+    def interrupted_halfway(budget_s: float) -> Any:
+        """The result that comes with the interrupt; None if nothing had been measured."""
+        limit_s = time.monotonic() + budget_s / 2
 
-    timer.start()
-    settings = {"seconds": 1.0, "iterations": 10**9}
-    if measure is hotloop.run_simplify:
-        settings = {"budget": 8.0}
-    with pytest.raises(KeyboardInterrupt) as caught:
-        measure(hotloop.Loop(body=body, name="cut"), **settings)
-    partial = caught.value.result
+        def body() -> int:
+            if time.monotonic() > limit_s:
+                raise KeyboardInterrupt
+            act(20_000)
+            other(20_000)
+            return 1
+
+        settings = {"seconds": budget_s, "iterations": 10**9}
+        if measure is hotloop.run_simplify:
+            settings = {"budget": budget_s}
+        with pytest.raises(KeyboardInterrupt) as caught:
+            measure(hotloop.Loop(body=body, name="cut"), **settings)
+        return getattr(caught.value, "result", None)
+
+    partials = map(interrupted_halfway, BUDGETS_S)
+    partial = next(each for each in partials if each is not None)
     assert not partial.run.complete
     assert partial.has_samples
     assert "interrupted" in repr(partial)
