@@ -57,7 +57,18 @@ def strided(space: gymnasium.spaces.Box) -> Any:
     Of 42 by 42 pixels they leave 6 by 6 with 32 channels, so that it is known where the ball is;
     the Nature CNN, whose kernels are for 84 by 84, leaves one with 64.
     """
-    import torch
+    return _strided(space)
+
+
+def strided_layer_norm(space: gymnasium.spaces.Box) -> Any:
+    """As `strided`, with the features normalised before they are cut at 0."""
+    from torch import nn
+
+    return _strided(space, nn.LayerNorm(FEATURES))
+
+
+def _strided(space: gymnasium.spaces.Box, *norm: Any) -> Any:
+    import torch  # which not every peer has
     from torch import nn
 
     class Strided(nn.Module):
@@ -67,7 +78,7 @@ def strided(space: gymnasium.spaces.Box) -> Any:
             for width in STRIDED_CHANNELS:
                 layers += [nn.Conv2d(channels, width, 3, 2, 1), nn.ReLU()]
                 channels, side = width, math.ceil(side / 2)
-            layers += [nn.Flatten(), nn.Linear(channels * side * side, FEATURES), nn.ReLU()]
+            layers += [nn.Flatten(), nn.Linear(channels * side * side, FEATURES), *norm, nn.ReLU()]
             for layer in layers:
                 if isinstance(layer, nn.Conv2d | nn.Linear):
                     nn.init.orthogonal_(layer.weight, math.sqrt(2))
@@ -75,8 +86,8 @@ def strided(space: gymnasium.spaces.Box) -> Any:
             self.layers = nn.Sequential(*layers)
 
         def forward(self, images: torch.Tensor) -> torch.Tensor:
-            if torch.is_grad_enabled():  # a processor's backward pass is faster with channels last
-                images = images.contiguous(memory_format=torch.channels_last)
+            # A processor is faster with channels last.
+            images = images.contiguous(memory_format=torch.channels_last)
             return self.layers(images.float() / 255)  # type: ignore[no-any-return]
 
     return Strided(space.shape[0], space.shape[1])
