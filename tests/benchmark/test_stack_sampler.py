@@ -7,7 +7,9 @@ import types
 from collections import Counter
 from collections.abc import Sequence
 
-from hotloop.benchmark.stack_sampler import StackSampler
+import pytest
+
+from hotloop.benchmark.stack_sampler import STALL_S, StackSampler, stands_for_s
 
 ROUNDS = 10
 NUMBERS = list(range(40_000))
@@ -47,3 +49,10 @@ def test_a_function_that_keeps_the_interpreter_lock_has_its_share_of_the_time() 
     # A twelfth of the samples on a quiet machine, where the share is the true one. On a busy one
     # fewer are taken while the loop sleeps, and some come late, when the call has ended.
     assert number["computes"] / number.total() < share, "samples alone would tell another story"
+
+
+def test_a_stall_counts_for_no_line() -> None:
+    assert stands_for_s(0.643, 0.64) == pytest.approx(0.003), "another program had the core"
+    assert stands_for_s(0.643, 0.0) == 0.643, "the loop kept the interpreter lock, or waited"
+    assert stands_for_s(0.012, STALL_S) == 0.012, "its own threads may have had the core"
+    assert stands_for_s(0.02, 0.03) == 0.0, "the two clocks were read one after the other"

@@ -2,10 +2,13 @@
 
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import psutil
+import pytest
 
-from hotloop.loop.gauges import DescendantsGauge
+from hotloop.loop.gauges import DescendantsGauge, RunQueueGauge
 from support.wait import wait_until
 
 SPINS = "import sys; sys.stdin.readline()\nwhile True: pass"
@@ -28,3 +31,23 @@ def test_what_processes_use_is_read_while_they_live_and_stays_when_they_end() ->
         child.kill()
     assert gauge.read_ns() - begin_ns > 100_000_000
     gauge.close()
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/schedstat").exists(), reason="this kernel does not count it"
+)
+def test_the_wait_for_a_core_is_of_the_thread_that_made_the_gauge_however_it_is_read() -> None:
+    gauge = RunQueueGauge()
+    read: list[int] = []
+
+    def elsewhere() -> None:
+        read.extend((gauge.read_ns(), gauge.read_ns(keep_lock=True)))
+
+    before_ns = gauge.read_ns()
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join()
+    after_ns = gauge.read_ns(keep_lock=True)
+    assert before_ns <= read[0] <= read[1] <= after_ns
+    gauge.close()
+    assert gauge.read_ns(keep_lock=True) == gauge.read_ns() == 0, "nothing is read any more"

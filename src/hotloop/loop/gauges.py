@@ -1,6 +1,7 @@
 """What the kernel counts while a block runs: waits, pressure, and who had the cores."""
 
 import contextlib
+import ctypes
 import os
 import resource
 import threading
@@ -11,6 +12,12 @@ import psutil
 
 from hotloop.loop.clock import Clock
 from hotloop.loop.helper_threads import HelperThreads
+
+_CONTENT_BYTES = 256
+# Python's own `os.pread` lets another thread have the interpreter lock meanwhile.
+_pread_with_lock = ctypes.PyDLL(None).pread
+_pread_with_lock.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_long]
+_pread_with_lock.restype = ctypes.c_ssize_t
 
 
 def waits() -> int:
@@ -25,13 +32,21 @@ class _Gauge:
     def __init__(self, path: str) -> None:
         try:
             self._fd = os.open(path, os.O_RDONLY)
-            os.pread(self._fd, 256, 0)
+            os.pread(self._fd, _CONTENT_BYTES, 0)
         except OSError:
             self._fd = -1
 
     def read(self) -> bytes | None:
         """Return its content, or None where there is no such file."""
-        return None if self._fd < 0 else os.pread(self._fd, 256, 0)
+        return None if self._fd < 0 else os.pread(self._fd, _CONTENT_BYTES, 0)
+
+    def read_with_lock(self) -> bytes | None:
+        """As `read`, without giving the interpreter lock away, which takes twice as long."""
+        if self._fd < 0:
+            return None
+        content = ctypes.create_string_buffer(_CONTENT_BYTES)
+        length = _pread_with_lock(self._fd, content, _CONTENT_BYTES, 0)
+        return content.raw[: max(0, length)]
 
     def close(self) -> None:
         """Stop reading."""
@@ -106,14 +121,17 @@ class PressureGauge:
 
 
 class RunQueueGauge:
-    """Time in which the calling thread was ready and another had its core; 0 where unknown."""
+    """Time in which a thread was ready and another had its core; 0 where unknown.
+
+    It is the thread that makes the gauge; any thread may read it.
+    """
 
     def __init__(self) -> None:
         self._gauge = _Gauge(f"/proc/self/task/{threading.get_native_id()}/schedstat")
 
-    def read_ns(self) -> int:
-        """Nanoseconds since the thread started."""
-        content = self._gauge.read()
+    def read_ns(self, *, keep_lock: bool = False) -> int:
+        """Nanoseconds since the thread started; `keep_lock`: of the interpreter, meanwhile."""
+        content = self._gauge.read_with_lock() if keep_lock else self._gauge.read()
         return int(content.split()[1]) if content else 0
 
     def close(self) -> None:
