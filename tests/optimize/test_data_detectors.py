@@ -80,7 +80,7 @@ def filled() -> Iterator[Callable[[float], Any]]:
 
 
 def test_a_queue_that_is_waited_for_is_found(filled: Callable[[float], Any]) -> None:
-    items = filled(0.005)
+    items = filled(0.02)  # far more than the loop computes, also where others have its core
 
     def body() -> None:
         items.get()  # fault
