@@ -319,7 +319,6 @@ _PONG: Mapping[str, Settings] = {
         "epsilon_spread": 9.0,
     },
 }
-_ON_CARD: Settings = {"device": "cuda", "backend": "process", "compiled": "graph"}
 
 TRAININGS: Mapping[str, Mapping[str, Settings]] = {
     "CartPole-v1": {
@@ -436,13 +435,19 @@ TRAININGS: Mapping[str, Mapping[str, Settings]] = {
             "clip": 0.1,
             "entropy_weight": 0.005,
         },
-        "Ape-X": {
+        "Ape-X": {  # on one core of a processor
             **_PONG["Ape-X"],
-            **_ON_CARD,
-            "total_steps": 2_000_000,
-            "num_envs": 16,
-            "num_workers": 4,
-            "transfer": "pinned",
+            "network": "pong:strided_layer_norm",
+            "backend": "serial",
+            "total_steps": 1_000_000,
+            "n_step": 5,
+            "gamma": 0.99,
+            "learning_rate": 4e-4,
+            "anneal": True,
+            "replay_size": 200_000,
+            "learn_after": 10_000,
+            "epsilon": 0.4,
+            "epsilon_spread": 7.0,
         },
     },
 }

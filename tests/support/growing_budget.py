@@ -25,11 +25,11 @@ def has_verdict(found: SimplifyResult) -> bool:
     return found.verdict.refused is None
 
 
-def knows_gain_of(name: str, half_width: float = 0.15) -> Callable[[SimplifyResult], bool]:
-    """Whether the gain of this stage is known about so exactly."""
+def gains_more_than(least: float, name: str) -> Callable[[SimplifyResult], bool]:
+    """Whether the gain of this stage is known to be larger."""
 
     def is_known(found: SimplifyResult) -> bool:
         gain = next(row for row in found.verdict.rows if row.name == name).gain
-        return isinstance(gain, Interval) and gain.half_width < half_width
+        return isinstance(gain, Interval) and gain.low > least
 
     return is_known
