@@ -2,8 +2,8 @@
 
 A loop computes in two functions, whose processor time is known from before. Its stack is sampled,
 and the share of the one is computed twice from the same samples: with all the time since the sample
-before, and as hotloop does, without the stalls of the loop's thread. Where the loop also asks the
-system for something between the two, the kernel takes its core away there, and nowhere else.
+before, and as hotloop does, without the stalls of the loop's thread. Once more, with a call of the
+system between the two: it is a place where the kernel may take the loop's core away.
 
     OMP_NUM_THREADS=1 python benchmarks/stalled_samples.py \\
         --write docs/benchmarks/stalled_samples.md

@@ -334,6 +334,7 @@ def test_a_function_of_the_script_s_own_can_be_a_stage(tmp_path: Path) -> None:
     )
     report = next(row for row in found.verdict.rows if row.name == "report")
     assert report.share > 0.3
+    assert report.gain.value > 0.3
 
 
 @pytest.mark.long
@@ -346,6 +347,7 @@ def test_calls_within_a_function_of_the_script_s_own_begin_no_iteration(tmp_path
     rows = {row.name: row for row in found.verdict.rows}
     assert rows["act"].inside == "choose"
     assert rows["act"].calls_per_iteration == pytest.approx(3, rel=0.2)
+    assert rows["choose"].gain.value > 0.3
 
 
 @pytest.mark.long
