@@ -4,25 +4,25 @@
         --write docs/benchmarks/busy_suite.md
     python benchmarks/busy_suite.py --page-only --write docs/benchmarks/busy_suite.md
 
-Each line of docs/benchmarks/busy_suite.jsonl is one run of pytest: of the whole suite, or of one
-file of tests that touch clocks, processes or Ray. Several run at a time, and those that have run
-least come first: what there is time for counts, and the next call goes on from there. A run that
-is broken off is not written. Runs count whatever the commit was that they are of, which stands in
-their lines.
+Each line of docs/benchmarks/busy_suite.jsonl is one run of the whole suite, or of one file of
+tests that touch clocks, processes or Ray. A call of pytest runs all those files that have not run
+often enough, several at a time as `make test` does: what there is time for counts, and the next
+call goes on from there. A call that is broken off is not written. Runs count whatever the commit
+was that they are of, which stands in their lines. Lines of earlier commits come from a call of
+pytest for each file.
 """
 
 import argparse
-import os
 import re
-import statistics
 import subprocess
 import sys
-import threading
+import tempfile
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 from hotloop.loop.host import describe, host_facts
 from league.process import append, read
@@ -66,80 +66,59 @@ def sources() -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout[:-1]
 
 
-def run_tests(*arguments: str) -> dict[str, Any]:
-    """Run pytest once beside the spinners; returns its counts and the tests that failed."""
-    begin = time.perf_counter()
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rf", "--durations=1"]
-    done = subprocess.run(
-        [*command, "-m", MARKED, *arguments],
-        cwd=ROOT,
-        env={**os.environ, "COLUMNS": "400"},  # else pytest leaves out why a test failed
-        capture_output=True,
-        text=True,
-    )
-    last = done.stdout.strip().rpartition("\n")[2]
-    counts = {
-        word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|error)", last)
-    }
-    found = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - (.*))?$", done.stdout, flags=re.M)
-    failed = [f"{name}: {why}" if why else name for name, why in found]
-    slowest = re.search(r"^([\d.]+)s (?:setup|call|teardown) +(.+)$", done.stdout, flags=re.M)
-    if done.returncode not in (0, 1, 5):  # 5: all tests of the file were deselected
-        failed.append(f"pytest ended with code {done.returncode}")
-    return {
-        "passed": counts.get("passed", 0),
-        "failed": failed,
-        "code": done.returncode,
-        "slowest": [float(slowest[1]), slowest[2]] if slowest else None,
-        "wall_s": round(time.perf_counter() - begin, 1),
-    }
+def run_tests(at_once: int, tests: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Call pytest once beside the spinners; returns what came of each file of tests.
 
-
-class Files:
-    """The files that are still to run, that with the fewest runs first; for several threads."""
-
-    def __init__(self, repeats: int) -> None:
-        self._lock, self._repeats = threading.Lock(), repeats
-        self._runs = dict.fromkeys(touching(), 0)
-        for line in read(RESULTS):
-            if line["kind"] == FILE and line["file"] in self._runs:
-                self._runs[line["file"]] += 1
-
-    def until(self, deadline: float) -> Iterator[str]:
-        """The files, each as its turn comes; none after the deadline, of `time.perf_counter`."""
-        while time.perf_counter() < deadline:
-            with self._lock:
-                file = min(self._runs, key=self._runs.__getitem__)
-                if self._runs[file] >= self._repeats:
-                    return
-                self._runs[file] += 1
-            yield file
+    Raises: RuntimeError where pytest ended otherwise than after all tests.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        written = Path(folder, "tests.xml")
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", MARKED]
+        command += ["-n", f"{at_once}", "--dist", "loadfile"]
+        command += [f"--junitxml={written}", "-o", "junit_family=xunit1"]  # this one names files
+        done = subprocess.run([*command, *tests], cwd=ROOT, capture_output=True, text=True)
+        if done.returncode not in (0, 1):
+            raise RuntimeError(f"pytest ended with code {done.returncode}:\n{done.stdout[-2000:]}")
+        cases = ElementTree.parse(written).findall(".//testcase")
+    files: dict[str, dict[str, Any]] = {}
+    for case in cases:
+        of_file = files.setdefault(case.attrib["file"], {"passed": 0, "failed": [], "tests_s": 0.0})
+        of_file["tests_s"] = round(of_file["tests_s"] + float(case.attrib["time"]), 1)
+        why = [found.get("message", "") for found in case if found.tag in ("failure", "error")]
+        if why:
+            name = f"{case.attrib['file']}::{case.attrib['name']}"
+            of_file["failed"].append(": ".join([name, *why[0].splitlines()[:1]]))
+        elif case.find("skipped") is None:
+            of_file["passed"] += 1
+    return files
 
 
 def run_all(suites: int, repeats: int, at_once: int, deadline: float) -> None:
-    """Run what is missing, `at_once` at a time, and write a line for each run."""
+    """Run what is missing, `at_once` files at a time, and write what came of it."""
     version, machine = sources(), describe(host_facts())
-    writing = threading.Lock()
 
-    def keep(kind: str, found: dict[str, Any], **also: str) -> None:
-        with writing:
-            line = {"kind": kind, **also, **found, "at_once": at_once, "machine": machine}
-            append(RESULTS, version, line)
-            if found["failed"]:
-                print(kind, *also.values(), found["failed"], flush=True)
+    def keep(kind: str, found: dict[str, Any]) -> None:
+        line = {"kind": kind, **found, "at_once": at_once, "machine": machine}
+        append(RESULTS, version, line)
+        if found["failed"]:
+            print(kind, found["failed"], flush=True)
 
     done = sum(line["kind"] == SUITE for line in read(RESULTS))
     for _ in range(done, suites):
         if time.perf_counter() < deadline:
-            keep(SUITE, run_tests("-n", str(at_once), "--dist", "loadfile", "tests"))
-    files = Files(repeats)
+            files = run_tests(at_once, ["tests"]).values()
+            failed = [name for found in files for name in found["failed"]]
+            keep(SUITE, {"passed": sum(found["passed"] for found in files), "failed": failed})
+    while (files_left := left(repeats)) and time.perf_counter() < deadline:
+        found_of = run_tests(at_once, files_left)
+        for file in files_left:  # all tests of a file may be marked
+            keep(FILE, {"file": file, **found_of.get(file, {"passed": 0, "failed": []})})
 
-    def run_files(_number: int) -> None:
-        for file in files.until(deadline):
-            keep(FILE, run_tests(file), file=file)
 
-    with ThreadPoolExecutor(at_once) as threads:
-        list(threads.map(run_files, range(at_once)))
+def left(repeats: int) -> list[str]:
+    """The files that ran less often than `repeats` times."""
+    runs = Counter(line["file"] for line in read(RESULTS) if line["kind"] == FILE)
+    return [file for file in touching() if runs[file] < repeats]
 
 
 def page(lines: list[dict[str, Any]]) -> list[str]:
@@ -162,7 +141,7 @@ def page(lines: list[dict[str, Any]]) -> list[str]:
     parts = [
         f"The tests beside {SPINNERS} processes that compute without end, on two cores; "
         f"{' or '.join(at_once)} processes of tests run at a time. Commits: {', '.join(commits)}.",
-        table(["tests", "files", "runs of each", "passed", "failed", "minutes of a run"], rows),
+        table(["tests", "files", "runs of each", "passed", "failed"], rows),
     ]
     failures = [f"- {line['version']}: `{name}`" for line in lines for name in line["failed"]]
     return [*parts, "Failures:\n\n" + "\n".join(failures)] if failures else parts
@@ -172,14 +151,12 @@ def _row(name: str, files: list[list[dict[str, Any]]]) -> list[str]:
     """A row: how often each file ran, at least and at most, and what came of it."""
     counts = [len(runs) for runs in files]
     some = [run for runs in files for run in runs]
-    took_s = sum(statistics.median(run["wall_s"] for run in runs) for runs in files if runs)
     return [
         name,
         f"{len(files)}" if name != "the whole suite" else "all",
         f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}",
         f"{sum(run['passed'] for run in some):,}",
         f"{sum(len(run['failed']) for run in some)}",
-        f"{took_s / 60:.1f}",
     ]
 
 
