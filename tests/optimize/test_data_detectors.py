@@ -1,8 +1,13 @@
 """Waiting for a loader, pickling between processes, equal inputs, and float64."""
 
 import concurrent.futures
+import contextlib
+import itertools
 import multiprocessing
+import os
+import pickle
 import queue
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -183,6 +188,77 @@ def test_arrays_put_into_a_queue_are_found() -> None:
     items.join_thread()
     assert advice.line == line_of(body)
     assert figure(advice, "bytes of arrays an iteration") == pytest.approx(x.nbytes, rel=0.1)
+
+
+PIECE = 1 << 16
+
+
+class Slowly:
+    """The other end of a pipe, which lets 64 KiB pass in 20 ms, in a thread.
+
+    Beside that, what pickling takes is less than is worth a word.
+    """
+
+    def __init__(self, step: Callable[[], Any]) -> None:
+        self._step, self._ends = step, False
+        self._thread = threading.Thread(target=self._work)
+
+    def _work(self) -> None:
+        while not self._ends:
+            self._step()
+            time.sleep(0.02)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_raised: object) -> None:
+        self._ends = True
+        self._thread.join()
+
+
+def test_arrays_that_are_long_on_their_way_out_are_found() -> None:
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    os.set_blocking(receiver.fileno(), False)
+    x = np.ones((256, 256))
+
+    def read() -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(receiver.fileno(), PIECE)
+
+    def body() -> None:
+        sender.send(x)  # fault
+
+    with receiver, sender, Slowly(read):
+        advice = the_advice(body, "pickling")
+    assert advice.line == line_of(body)
+    assert share(advice) > 0.7
+    assert figure(advice, "bytes of arrays an iteration") == pytest.approx(x.nbytes, rel=0.1)
+    assert figure(advice, "messages an iteration") == 1
+
+
+def test_arrays_that_are_long_on_their_way_in_are_found() -> None:
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    x = np.ones((256, 256))
+    message = pickle.dumps(x)
+    framed = struct.pack("!i", len(message)) + message  # as multiprocessing sends it
+    pieces = itertools.cycle(framed[at : at + PIECE] for at in range(0, len(framed), PIECE))
+    left = [b""]
+
+    def write() -> None:
+        with contextlib.suppress(BlockingIOError):
+            left[0] = left[0] or next(pieces)
+            left[0] = left[0][os.write(sender.fileno(), left[0]) :]
+
+    def body() -> None:
+        receiver.recv()  # fault
+
+    os.set_blocking(sender.fileno(), False)
+    with receiver, sender, Slowly(write):
+        advice = the_advice(body, "pickling")
+    assert advice.line == line_of(body)
+    assert share(advice) > 0.7
+    assert figure(advice, "bytes of arrays an iteration") == pytest.approx(x.nbytes, rel=0.1)
+    assert figure(advice, "messages an iteration") == 1
 
 
 def test_small_messages_are_silent(pool: Any) -> None:

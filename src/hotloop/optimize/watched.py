@@ -4,6 +4,7 @@ import enum
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Protocol
 
 import numpy as np
@@ -64,10 +65,13 @@ class Watched:
             return Unknown("no iteration ended while times were taken")
         starts = np.array(self.times.start_ns)
         within = np.zeros(len(starts))
-        for span in spans:
-            at = int(np.searchsorted(starts, span.start_ns, side="right")) - 1
-            if at >= 0:
-                within[at] += (span.end_ns - span.start_ns) * 1e-9
+        noted_until_ns = 0
+        for span in sorted(spans, key=attrgetter("start_ns")):
+            start_ns = max(span.start_ns, noted_until_ns)  # of two threads they may overlap
+            at = int(np.searchsorted(starts, start_ns, side="right")) - 1
+            if at >= 0 and span.end_ns > start_ns:
+                within[at] += (span.end_ns - start_ns) * 1e-9
+            noted_until_ns = max(span.end_ns, noted_until_ns)
         return rate_interval(within, np.array(self.times.duration_ns)).at_most(1.0)
 
     def advice(
