@@ -5,7 +5,7 @@ import multiprocessing
 import os
 import signal
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # A shell that starts the tests in the background lets them ignore Ctrl-C, which some are about.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -19,8 +19,13 @@ os.environ.setdefault("RAY_worker_niceness", "0")
 # Chosen for good: importing TorchRL would make every process of all tests a spawned one.
 multiprocessing.get_start_method()
 # Examples of a property are the same each time, and drawn by chance where all is asked for.
-settings.register_profile("the same", derandomize=True)
-settings.register_profile("by chance", print_blob=True)
+# Nothing is concluded from how long they take: the machine may be busy.
+settings.register_profile(
+    "the same", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "by chance", settings.get_profile("the same"), derandomize=False, print_blob=True
+)
 settings.load_profile("by chance" if os.environ.get("HOTLOOP_TEST_ALL") else "the same")
 
 

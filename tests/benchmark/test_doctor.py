@@ -17,7 +17,7 @@ def test_every_finding_says_what_it_means() -> None:
 
 
 @given(st.floats(0.001, 0.3))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_the_smallest_gain_grows_with_the_noise(spread: float) -> None:
     rng = np.random.default_rng(0)
     quiet = noise_of(*np.exp(rng.normal(0, spread / 4, (2, 400))), seconds=5.0)

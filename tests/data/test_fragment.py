@@ -203,7 +203,7 @@ def plain_tally(reward, ended, valid, returns, lengths):
     return sorted(over, key=lambda record: record[:2])
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(40))
 @given(st.integers(1, 7), st.integers(1, 4), st.integers(0, 2), st.randoms(use_true_random=False))
 def test_returns_and_lengths_equal_the_plain_twin(steps, width, parts, random):
     rng = np.random.default_rng(random.randrange(10**6))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.vector import VectorEnv
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hotloop.data.layout import Layout
@@ -97,9 +97,7 @@ odd_keys = st.sampled_from(["a", 1, True, 1.0, None, "_1", np.str_("a")])
 values = st.recursive(
     scalars | arrays | others, lambda inner: st.dictionaries(keys, inner, max_size=3), max_leaves=6
 )
-loose = settings(
-    max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+loose = settings(max_examples=examples(300))
 
 
 @loose
@@ -149,7 +147,7 @@ def test_equals_gymnasium_where_all_infos_are_alike(infos, nest):
     assert_same_outcome(len(infos), pairs)
 
 
-@settings(max_examples=examples(200), deadline=None)
+@settings(max_examples=examples(200))
 @given(same_keys, st.data())
 def test_equals_gymnasium_in_same_step(infos, data):
     ended = data.draw(st.lists(st.booleans(), min_size=len(infos), max_size=len(infos)))

@@ -78,7 +78,7 @@ def test_numpy_arrays_come_through_in_our_byte_order(tmp_path, dtype, protocol):
     assert values.dtype.isnative
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(40))
 @given(values=st.lists(st.integers(-(2**63), 2**63 - 1)), protocol=st.integers(2, 5))
 def test_any_integers_survive(tmp_path_factory, values, protocol):
     series = pd.Series(values, dtype=np.int64)
@@ -219,7 +219,7 @@ def test_nothing_in_a_table_is_run_and_code_before_one_is_refused(tmp_path):
     assert not made.exists()
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 @given(data=st.data())
 def test_damaged_files_are_reported_as_such(tmp_path_factory, data):
     content = bytearray(pickle.dumps(pd.Series(["a", "b", "a"], dtype="category")))

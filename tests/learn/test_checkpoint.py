@@ -170,7 +170,7 @@ def test_any_value_of_the_header_may_be_replaced(path, learner):
 
 
 @pytest.mark.long
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_parts_of_the_header_may_be_missing_added_or_swapped(path, learner, data):
     header = json.loads(entries_of(path)[HEADER])

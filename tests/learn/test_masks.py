@@ -62,7 +62,7 @@ def test_masked_choices_are_impossible(action_space, options):
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.booleans(), min_size=4, max_size=4).filter(any), st.integers(0, 99))
 def test_a_mask_is_the_distribution_of_what_is_left(allowed, seed):
     """Masked, a choice has the probabilities of a choice among the allowed options alone."""

@@ -33,7 +33,7 @@ SPACES = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SPACES, st.integers(0, 3))
 def test_the_vector_is_gymnasiums(space, rows):
     space.seed(rows)

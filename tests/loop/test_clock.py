@@ -17,7 +17,7 @@ from support.clock import FakeClock
 
 
 @given(st.floats(0, 400_000))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_wait_is_never_too_short_and_returns_the_time_that_passed(duration_ns: float) -> None:
     clock = RealClock()
     start = clock.now_ns()

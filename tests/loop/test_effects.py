@@ -941,7 +941,7 @@ def _planted(tree: Any, at: list[str], leaves: list[tuple[str, Any]]) -> Any:
 
 
 @given(trees, st.data())
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 def test_a_change_at_any_place_is_found_and_named(tree: Any, data: st.DataObject) -> None:
     leaves: list[tuple[str, Any]] = []
     root = _planted(tree, [], leaves)

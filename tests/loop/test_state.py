@@ -51,7 +51,7 @@ class Slotted:
 
 
 @given(values, st.randoms(use_true_random=False))
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(100))
 def test_any_nesting_of_containers_comes_back(value: Any, rng: random.Random) -> None:
     holder = Holder([value, {"k": value}])
     before = repr(holder.value)

@@ -28,7 +28,7 @@ def plain_windows(steps: Steps, gamma: float, n: int) -> list[np.ndarray]:
     return [reward, discount, count]
 
 
-@settings(max_examples=examples(60), deadline=None)  # the first call compiles
+@settings(max_examples=examples(60))
 @given(some_steps(), st.floats(0, 1), lengths)
 def test_windows_equal_their_definition(steps, gamma, n):
     got = KERNELS["n_step_windows"](steps, gamma, n=n)
@@ -37,7 +37,7 @@ def test_windows_equal_their_definition(steps, gamma, n):
     assert got.steps.dtype == np.int64
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(some_steps(), st.floats(0, 1), lengths)
 def test_returns_are_windows_and_the_value_at_their_end(steps, gamma, n):
     [got] = KERNELS["n_step_returns"](steps, gamma, n=n)

@@ -30,7 +30,7 @@ def drawn(shape, dtype=np.float64):
 # --- advantages ----------------------------------------------------------------------------------
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(arrays(np.float64, (5, 3), elements=numbers), arrays(np.bool_, (5, 3)))
 def test_valid_advantages_are_normalised_and_the_others_are_zero(advantage, valid):
     got = normalise_advantages(advantage, valid, epsilon=1e-3)
@@ -110,7 +110,7 @@ def test_impossible_advantages_are_refused():
 # --- running moments -----------------------------------------------------------------------------
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(arrays(np.float64, (12, 2), elements=numbers), st.lists(st.integers(0, 12), max_size=5))
 def test_merged_moments_are_those_of_all_samples(samples, cuts):
     moments = no_moments((2,))

@@ -45,14 +45,14 @@ def plain_lambda_returns(steps: Steps, gamma: float, lambda_: float) -> list[np.
     return by_run(steps, of_run, [0.0])
 
 
-@settings(max_examples=examples(60), deadline=None)  # the first call compiles
+@settings(max_examples=examples(60))
 @given(some_steps(), shares, shares)
 def test_gae_equals_its_definition(steps, gamma, lambda_):
     got = KERNELS["gae"](steps, gamma, lambda_)
     np.testing.assert_allclose(got, plain_gae(steps, gamma, lambda_), rtol=1e-9, atol=1e-8)
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(some_steps(), shares, shares)
 def test_lambda_returns_equal_their_definition(steps, gamma, lambda_):
     got = KERNELS["lambda_returns"](steps, gamma, lambda_)
@@ -60,7 +60,7 @@ def test_lambda_returns_equal_their_definition(steps, gamma, lambda_):
     np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-8)
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(some_steps(valid=True), shares, shares)
 def test_a_lambda_return_is_the_advantage_plus_the_value(steps, gamma, lambda_):
     [return_] = KERNELS["lambda_returns"](steps, gamma, lambda_)

@@ -41,7 +41,7 @@ def plain_vtrace(steps: Steps, gamma, lambda_, clip_rho, clip_pg_rho) -> list[np
     return by_run(steps, of_run, [steps.v_tm1, 0.0])
 
 
-@settings(max_examples=examples(80), deadline=None)  # the first call compiles
+@settings(max_examples=examples(80))
 @given(some_steps(), shares, shares, clips, clips)
 def test_vtrace_equals_the_papers_sum(steps, gamma, lambda_, clip_rho, clip_pg_rho):
     chosen = gamma, lambda_, clip_rho, clip_pg_rho
@@ -74,7 +74,7 @@ def test_the_clips_are_1_unless_said():
     np.testing.assert_allclose(vtrace(*given_, gamma=0.9), expected)
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(some_steps(), shares, shares)
 def test_on_policy_targets_are_lambda_returns_whatever_lambda_is(steps, gamma, lambda_):
     steps = steps.on_policy()

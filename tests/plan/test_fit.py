@@ -121,7 +121,7 @@ def test_points_that_no_model_fits_are_refused_with_what_each_is_off(wrong: list
     st.lists(st.sampled_from([1, 2, 4, 8, 32]), min_size=2, max_size=3, unique=True),
     st.lists(st.sampled_from([1.0, 0.1, 0.01, 0.001]), min_size=2, max_size=3, unique=True),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_points_of_the_model_are_met_whatever_its_parameters(
     call_s: float, overlap: float, nodes: list[int], steps_s: list[float]
 ) -> None:

@@ -183,7 +183,7 @@ def test_more_edges_are_more_agents_with_contacts():
     assert len(np.unique(few.edges)) < len(np.unique(many.edges))
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(size=st.integers(1, 400), seed=st.integers(0, 2**70))
 def test_any_small_size_is_a_population(size, seed):
     data = generate(size, seed)

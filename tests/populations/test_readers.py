@@ -108,7 +108,7 @@ def test_a_missing_extra_is_reported_with_its_install_command(tmp_path, monkeypa
         read_folder(tmp_path)
 
 
-@settings(max_examples=examples(50), deadline=None)
+@settings(max_examples=examples(50))
 @given(rows=st.lists(st.tuples(st.integers(-(2**31) + 1, 2**31 - 1), st.integers(0, 9))))
 def test_any_numbers_come_back(tmp_path_factory, rows):
     path = tmp_path_factory.getbasetemp() / "rows.csv"
@@ -117,7 +117,7 @@ def test_any_numbers_come_back(tmp_path_factory, rows):
     assert values.tolist() == [[b, a] for a, b in rows]
 
 
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(300))
 @given(text=st.text("0123459,.-+eE \n\tx", max_size=30))
 def test_any_text_is_read_as_python_reads_it_or_refused(tmp_path_factory, text):
     path = tmp_path_factory.getbasetemp() / "text.csv"

@@ -72,7 +72,7 @@ def test_what_does_not_repeat_says_why(kind: str) -> None:
     assert "choose" in answer.why or "measure for longer" in answer.why
 
 
-@settings(max_examples=examples(50), deadline=None)
+@settings(max_examples=examples(50))
 @given(st.integers(0, 10_000), st.integers(3, 8))
 def test_random_order_is_no_loop(seed: int, stages: int) -> None:
     rng = np.random.default_rng(seed)
@@ -111,7 +111,7 @@ def test_a_stage_that_is_called_too_seldom_is_unknown() -> None:
     assert "measure for longer" in answer.why
 
 
-@settings(max_examples=examples(80), deadline=None)
+@settings(max_examples=examples(80))
 @given(
     st.integers(0, 10_000),
     st.sampled_from(SHORT),
@@ -123,7 +123,7 @@ def test_whatever_the_stages_take(seed: int, kind: str, durations_us: Mapping[st
     assert (iteration.after, iteration.start, iteration.calls) == (after, start, calls)
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(st.integers(0, 10_000), st.sampled_from(SHORT), st.floats(0.01, 0.05))
 def test_calls_that_come_between_at_random(seed: int, kind: str, share: float) -> None:
     names, _, _, calls = EXACT[kind]
@@ -134,7 +134,7 @@ def test_calls_that_come_between_at_random(seed: int, kind: str, share: float) -
         assert iteration.calls[name] == pytest.approx(n, rel=0.05)
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(st.integers(0, 10_000), st.sampled_from(SHORT))
 def test_a_course_that_is_seen_from_the_middle_of_an_iteration_on(seed: int, kind: str) -> None:
     names, _, start, calls = EXACT[kind]
@@ -331,7 +331,7 @@ def test_a_first_call_that_compiles_does_not_make_its_stage_long() -> None:
     assert iteration.calls == find_iteration(calls).calls  # type: ignore[union-attr]
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(st.integers(0, 10_000), st.sampled_from(SHORT))
 def test_the_matcher_finds_what_was_counted(seed: int, kind: str) -> None:
     calls = timed(EXACT[kind][0], seed=seed)

@@ -99,7 +99,7 @@ COURSES = {
 }
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(st.sampled_from(sorted(COURSES)), st.integers(0, 50))
 def test_phases_hold_every_call_once(kind: str, k: int) -> None:
     calls = timed(COURSES[kind](k), seed=k)

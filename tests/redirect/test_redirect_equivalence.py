@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.often import examples
@@ -194,7 +194,7 @@ def everything() -> dict[str, Any]:
     return found
 
 
-@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100))
 @given(st.lists(operations, min_size=1, max_size=12))
 def test_a_sequence_of_operations_is_as_on_a_copy_and_the_tree_stays(
     steps: list[tuple[Callable[..., Any], tuple[Any, ...]]],

@@ -121,7 +121,7 @@ NUMBER = st.floats(allow_nan=False, allow_infinity=False)
 METRIC = st.builds(Metric, NUMBER, st.none() | NUMBER, st.none() | NUMBER, TEXT)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     target=TEXT,
     metrics=st.dictionaries(TEXT, METRIC, max_size=3),
@@ -274,7 +274,7 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return journal.path.read_bytes()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_a_journal_that_was_cut_short_is_refused_wherever_it_was_cut(
     content: bytes, data: st.DataObject
@@ -287,7 +287,7 @@ def test_a_journal_that_was_cut_short_is_refused_wherever_it_was_cut(
         assert "was cut short" in refused(journal)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_a_journal_with_a_changed_byte_is_read_or_refused_and_nothing_else(
     content: bytes, data: st.DataObject

@@ -5,7 +5,7 @@ import re
 import xml.etree.ElementTree as ET
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hotloop.loop.host import host_facts
@@ -108,7 +108,6 @@ def check(chart: str) -> ET.Element:
 
 @pytest.mark.long
 @pytest.mark.parametrize("width", [WIDE, NARROW])
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(journal=journals())
 def test_the_charts_are_well_formed(
     width: float, journal: tuple[list[TryEntry], list[RunEntry]]

@@ -91,7 +91,7 @@ def tensor_sums(columns, width, height, radius, periodic, pairs=1 << 22) -> np.n
 
 
 @pytest.mark.long
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(60))
 @given(
     seed=st.integers(0, 10_000),
     size=st.integers(1, 120),

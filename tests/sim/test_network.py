@@ -10,7 +10,6 @@ from hotloop.errors import NetworkError
 from hotloop.sim.network import Network, PeriodicNetwork, RandomContacts
 
 
-@settings(deadline=None)
 @given(size=st.integers(1, 30), count=st.integers(0, 80), seed=st.integers(0, 99))
 def test_both_orders_hold_every_edge_once(size, count, seed):
     edges = np.random.default_rng(seed).integers(0, size, (count, 2)).astype(np.int32)
@@ -36,7 +35,7 @@ def test_both_orders_hold_every_edge_once(size, count, seed):
 
 
 @given(seed=st.integers(0, 99), replicates=st.integers(1, 3))
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_sums_of_messages(seed, replicates):
     rng = np.random.default_rng(seed)
     edges = rng.integers(0, 12, (40, 2))

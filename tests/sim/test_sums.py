@@ -35,7 +35,7 @@ def drawn_messages(
     return torch.from_numpy(np.where(rng.random(shape) < share, values, 0)).to(dtype)
 
 
-@settings(deadline=None, max_examples=examples(60))
+@settings(max_examples=examples(60))
 @given(
     size=st.integers(1, 40),
     count=st.integers(0, 150),
@@ -132,7 +132,7 @@ def test_derivatives_of_every_kind(kind):
     assert torch.allclose(tangent, matrix @ batch[:, 0])
 
 
-@settings(deadline=None, max_examples=examples(40))
+@settings(max_examples=examples(40))
 @given(
     size=st.integers(1, 60),
     degree=st.sampled_from([0, 1, 4, 5000]),

@@ -51,7 +51,7 @@ def weights(steps: int) -> np.ndarray:
     return np.cos(np.arange(steps)) + 0.5
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(40))
 @given(problems())
 def test_adjoint_along_a_run_equals_automatic_differentiation(problem: SpreadProblem) -> None:
     weight = weights(problem.steps)
@@ -63,7 +63,7 @@ def test_adjoint_along_a_run_equals_automatic_differentiation(problem: SpreadPro
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(40))
 @given(problems())
 def test_adjoint_of_the_expected_model_equals_automatic_differentiation(
     problem: SpreadProblem,
@@ -79,7 +79,7 @@ def test_adjoint_of_the_expected_model_equals_automatic_differentiation(
     )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(problems(), st.integers(1, 9))
 def test_checkpoints_change_no_bit(problem: SpreadProblem, every: int) -> None:
     weight = weights(problem.steps)

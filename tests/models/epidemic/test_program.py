@@ -64,7 +64,7 @@ def columns_of(program: SpreadProgram) -> np.ndarray:
 INPUTS = SpreadInputs(np.array([4.75, 9.0, 2.0]), np.array(0.3))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 10_000),
     size=st.integers(1, 50),
