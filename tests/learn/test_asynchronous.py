@@ -279,11 +279,12 @@ def test_what_waits_is_a_lag_of_known_size(algorithm, make):
 @OF_PROCESSES
 @pytest.mark.parametrize("max_lag", [0, 1])
 def test_nothing_older_than_max_lag_is_learned_from(algorithm, make, max_lag):
-    learner = make(algorithm, **PROCESS, num_workers=2, batch_fragments=2, max_lag=max_lag)
+    settings = {**PROCESS, "num_envs": 6, "num_workers": 3}
+    learner = make(algorithm, **settings, batch_fragments=2, max_lag=max_lag)
     taken, version = watch(learner), learner.actors.collector
     for update in range(12):
         with learner.paused():
-            pass  # four fragments wait, of which an update takes two
+            pass  # six fragments wait, of which an update takes two: the last are two updates old
         learner.iterate()
         for fragment in taken[-1]:
             assert 0 <= update - fragment.policy_version <= max_lag
