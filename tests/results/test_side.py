@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import time
 from pathlib import Path
 
 import psutil
@@ -106,6 +107,10 @@ def test_short_calls_share_an_iteration() -> None:
     call.lengthen()
     assert call.body() > 1
     assert call.result == 5
+    stalls_s = iter([0.02])
+    stalled = Call(lambda: time.sleep(next(stalls_s, 0)))
+    stalled.lengthen()
+    assert stalled.body() > 1
     once = Call(lambda: 5, setup=lambda: None)
     once.lengthen()
     assert once.body() == 1

@@ -22,6 +22,7 @@ from hotloop.integrations.pytest_gate import NO_SUCH_BENCHMARK
 
 # The loop's own cost, about a microsecond an iteration, is then less than a hundredth.
 _SHORTEST_ITERATION_S = 2e-4
+_LONGEST_STALL_S = 1.0
 _SHOWN_LINES = 8
 _BENCHMARK_PLUGIN, _GATE_PLUGIN = "benchmark", "hotloop_gate"
 _FOREIGN_OPTIONS = ("--benchmark-", "--hotloop-gate")
@@ -92,12 +93,20 @@ class Call:
 
     def lengthen(self) -> None:
         """Let an iteration hold so many calls that the loop's own cost does not matter."""
-        while not self.is_surrounded:
+        while not self.is_surrounded and self._is_short():
+            self._repeats *= 2
+
+    def _is_short(self) -> bool:
+        """Whether an iteration is: of three, as another program may hold the core during one."""
+        for _ in range(3):
             begin = time.perf_counter()
             self.body()
-            if time.perf_counter() - begin >= _SHORTEST_ITERATION_S:
-                return
-            self._repeats *= 2
+            lasted_s = time.perf_counter() - begin
+            if lasted_s < _SHORTEST_ITERATION_S:
+                return True
+            if lasted_s > _LONGEST_STALL_S:
+                return False
+        return False
 
 
 class _NoStats:
