@@ -32,10 +32,10 @@ TRAINS = textwrap.dedent(
     done = []
 
     def change_the_cluster(point):
-        if not done and point.env_steps > 10_000:
+        if not done and point.env_steps > 2_000:
             cluster.remove_node(nodes[0], allow_graceful=False)
             done.append("removed")
-        if len(done) == 1 and point.env_steps > 25_000:
+        if len(done) == 1 and point.env_steps > 5_000:  # before it can be solved
             cluster.add_node(num_cpus=1)
             done.append("added")
 
