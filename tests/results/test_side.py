@@ -108,7 +108,7 @@ def test_short_calls_share_an_iteration() -> None:
     assert call.body() > 1
     assert call.result == 5
     stalls_s = iter([0.02])
-    stalled = Call(lambda: time.sleep(next(stalls_s, 0)))
+    stalled = Call(lambda: [time.sleep(each) for each in stalls_s])  # once
     stalled.lengthen()
     assert stalled.body() > 1
     once = Call(lambda: 5, setup=lambda: None)
