@@ -216,6 +216,14 @@ class Slowly:
         self._thread.join()
 
 
+def expect_found_on_its_way(body: Callable[[], Any], x: np.ndarray) -> None:
+    advice = the_advice(body, "pickling")
+    assert advice.line == line_of(body)
+    assert share(advice) > 0.7
+    assert figure(advice, "bytes of arrays an iteration") == pytest.approx(x.nbytes, rel=0.1)
+    assert figure(advice, "messages an iteration") == 1
+
+
 def test_arrays_that_are_long_on_their_way_out_are_found() -> None:
     receiver, sender = multiprocessing.Pipe(duplex=False)
     os.set_blocking(receiver.fileno(), False)
@@ -229,11 +237,7 @@ def test_arrays_that_are_long_on_their_way_out_are_found() -> None:
         sender.send(x)  # fault
 
     with receiver, sender, Slowly(read):
-        advice = the_advice(body, "pickling")
-    assert advice.line == line_of(body)
-    assert share(advice) > 0.7
-    assert figure(advice, "bytes of arrays an iteration") == pytest.approx(x.nbytes, rel=0.1)
-    assert figure(advice, "messages an iteration") == 1
+        expect_found_on_its_way(body, x)
 
 
 def test_arrays_that_are_long_on_their_way_in_are_found() -> None:
@@ -254,11 +258,7 @@ def test_arrays_that_are_long_on_their_way_in_are_found() -> None:
 
     os.set_blocking(sender.fileno(), False)
     with receiver, sender, Slowly(write):
-        advice = the_advice(body, "pickling")
-    assert advice.line == line_of(body)
-    assert share(advice) > 0.7
-    assert figure(advice, "bytes of arrays an iteration") == pytest.approx(x.nbytes, rel=0.1)
-    assert figure(advice, "messages an iteration") == 1
+        expect_found_on_its_way(body, x)
 
 
 def test_small_messages_are_silent(pool: Any) -> None:

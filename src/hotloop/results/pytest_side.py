@@ -22,7 +22,7 @@ from hotloop.integrations.pytest_gate import NO_SUCH_BENCHMARK
 
 # The loop's own cost, about a microsecond an iteration, is then less than a hundredth.
 _SHORTEST_ITERATION_S = 2e-4
-_LONGEST_STALL_S = 1.0
+_LONGEST_STALL_S = 1.0  # what lasts longer is long, and is not called again to make sure
 _SHOWN_LINES = 8
 _BENCHMARK_PLUGIN, _GATE_PLUGIN = "benchmark", "hotloop_gate"
 _FOREIGN_OPTIONS = ("--benchmark-", "--hotloop-gate")
