@@ -84,10 +84,12 @@ def run_tests(at_once: int, tests: Sequence[str]) -> dict[str, dict[str, Any]]:
     for case in cases:
         of_file = files.setdefault(case.attrib["file"], {"passed": 0, "failed": [], "tests_s": 0.0})
         of_file["tests_s"] = round(of_file["tests_s"] + float(case.attrib["time"]), 1)
-        why = [found.get("message", "") for found in case if found.tag in ("failure", "error")]
-        if why:
+        faults = [found for found in case if found.tag in ("failure", "error")]
+        if faults:
             name = f"{case.attrib['file']}::{case.attrib['name']}"
-            of_file["failed"].append(": ".join([name, *why[0].splitlines()[:1]]))
+            why = faults[0].get("message", "").splitlines()[:1]
+            of_file["failed"].append(": ".join([name, *why]))
+            print(name, faults[0].text, sep="\n", flush=True)
         elif case.find("skipped") is None:
             of_file["passed"] += 1
     return files
@@ -100,8 +102,6 @@ def run_all(suites: int, repeats: int, at_once: int, deadline: float) -> None:
     def keep(kind: str, found: dict[str, Any]) -> None:
         line = {"kind": kind, **found, "at_once": at_once, "machine": machine}
         append(RESULTS, version, line)
-        if found["failed"]:
-            print(kind, found["failed"], flush=True)
 
     done = sum(line["kind"] == SUITE for line in read(RESULTS))
     for _ in range(done, suites):
