@@ -63,42 +63,58 @@ class Ranks:
 def joined(logs: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The facts and arrays of a run from the logs of its ranks (see `hotloop.recognise.rank_log`).
 
-    Arrays: one row for each iteration that all ranks have logged, and in which they called equally
-    many collectives.
+    Both are of the iterations that all ranks have logged: one leaves out those at whose start it
+    measured itself, and the others waited for it then. Arrays: one row for each of them in which
+    the ranks called equally many collectives.
     """
-    numbered = [
-        {
-            number: (start, end, arrived)
-            for number, start, end, arrived in zip(
-                log["number"], log["start_ns"], log["end_ns"], log["arrived_ns"], strict=True
-            )
-        }
-        for log in logs
-    ]
+    numbered = [{number: k for k, number in enumerate(log["number"])} for log in logs]
     common = sorted(set.intersection(*(set(each) for each in numbered)))
-    rows = [[each[number] for each in numbered] for number in common]
-    alike = [row for row in rows if row[0][2] and len({len(a) for _, _, a in row}) == 1]
+    at = [[each[number] for number in common] for each in numbered]
+    arrived = [[log["arrived_ns"][k] for k in ks] for log, ks in zip(logs, at, strict=True)]
+    calls = np.array([[len(each) for each in rank] for rank in arrived])
+    alike = np.flatnonzero((calls[0] > 0) & (calls == calls[0]).all(axis=0))
     waits = np.zeros((len(alike), len(logs)))
-    for k, row in enumerate(alike):
-        arrived = np.array([a for _, _, a in row], float)
-        waits[k] = (arrived.max(axis=0) - arrived).sum(axis=1)
-    lasted = np.array([np.mean([end - start for start, end, _ in row]) for row in alike], float)
-    facts = {"ranks": [_facts_of(log) for log in logs]}
-    return facts, {"rank_waits_ns": waits, "rank_iteration_ns": lasted}
+    for n, k in enumerate(alike):
+        called = np.array([rank[k] for rank in arrived], float)
+        waits[n] = (called.max(axis=0) - called).sum(axis=1)
+    lasted = np.array(
+        [np.subtract(log["end_ns"], log["start_ns"])[ks] for log, ks in zip(logs, at, strict=True)]
+    )
+    facts = [_facts_of(log, ks, ns) for log, ks, ns in zip(logs, at, lasted, strict=True)]
+    arrays = {"rank_waits_ns": waits, "rank_iteration_ns": lasted[:, alike].mean(axis=0)}
+    return {"ranks": facts}, arrays
 
 
-def _facts_of(log: Mapping[str, Any]) -> dict[str, Any]:
-    count = max(len(log["number"]), 1)
-    lasted = np.subtract(log["end_ns"], log["start_ns"])
-    comm = np.array(log["comm_ns"], float).reshape(-1, 2)
+def _facts_of(log: Mapping[str, Any], at: Sequence[int], lasted_ns: np.ndarray) -> dict[str, Any]:
+    """Means of the iterations at these places of a log, which lasted so long, (n,)."""
+    ns_per_iteration = float(lasted_ns.mean()) if at else 0.0
+    stages, stage_ns = log["stages"], [log["stage_ns"][k] for k in at]
+    noted = [log["exchange_ns"].get(log["number"][k]) for k in at]
+    exchanges = np.array([each for each in noted if each is not None], float)
+    exchange_ns = overlap_ns = None
+    if len(exchanges):
+        # Beside the iterations that they were in, which last longer: they are few.
+        within_ns = lasted_ns[[each is not None for each in noted]].sum()
+        exchange_ns, overlap_ns = (
+            float(share) * ns_per_iteration for share in exchanges.sum(axis=0) / within_ns
+        )
     return {
-        "iterations": len(log["number"]),
-        "ns_per_iteration": float(lasted.mean()) if len(lasted) else 0.0,
-        "stage_ns": {name: ns / count for name, ns in log["stage_ns"].items()},
-        "units": {unit: number / count for unit, number in log["units"].items()},
-        "exchange_ns": float(comm[:, 0].mean()) if len(comm) else None,
-        "overlap_ns": float(comm[:, 1].mean()) if len(comm) else None,
+        "iterations": len(at),
+        "ns_per_iteration": ns_per_iteration,
+        "stage_ns": _means([[(stages[stage], ns) for stage, ns in row] for row in stage_ns]),
+        "units": _means([log["units"][k] for k in at]),
+        "exchange_ns": exchange_ns,
+        "overlap_ns": overlap_ns,
     }
+
+
+def _means(rows: Sequence[Sequence[tuple[str, float]]]) -> dict[str, float]:
+    """The mean of each name over all rows, where a row without it counts as 0."""
+    totals: dict[str, float] = {}
+    for row in rows:
+        for name, amount in row:
+            totals[name] = totals.get(name, 0.0) + amount
+    return {name: total / len(rows) for name, total in totals.items()}
 
 
 def ranks_of(run: Run) -> Ranks | None:

@@ -4,6 +4,7 @@ All ranks of a machine have one clock, so that these moments can be compared.
 """
 
 import pickle
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
@@ -20,21 +21,23 @@ MOST_OWN, MOST_OWN_NS = 0.02, 500_000
 
 
 class RankRows(TypedDict):
-    """What a rank has logged of the iterations in which nothing was changed.
+    """What a rank has logged of the iterations in which nothing was changed, one after the other.
 
     number, start_ns, end_ns: of each iteration; arrived_ns: when it called what waits for other
-    ranks. stage_ns: the time of each stage, added up. units: those counted, by name. comm_ns: for
-    passes of DDP, the time from the first gradients that were sent to the last that came back, and
-    how much of it the pass computed on.
+    ranks. stage_ns: the number of each stage, and its time. units: those counted, by name.
+    stages: their names. exchange_ns: by the number of an iteration, of the pass of DDP in it, the
+    time from the first gradients that were sent to the last that came back, and how much of it the
+    pass computed on; not of every iteration.
     """
 
     number: list[int]
     start_ns: list[int]
     end_ns: list[int]
     arrived_ns: list[tuple[int, ...]]
-    stage_ns: dict[str, int]
-    units: dict[str, float]
-    comm_ns: list[tuple[int, int]]
+    stage_ns: list[tuple[tuple[int, int], ...]]
+    units: list[tuple[tuple[str, float], ...]]
+    stages: list[str]
+    exchange_ns: dict[int, tuple[int, int]]
 
 
 class RankLog:
@@ -43,11 +46,17 @@ class RankLog:
     def __init__(self, recognition: Recognition) -> None:
         self._recognition = recognition
         self._rows = RankRows(
-            number=[], start_ns=[], end_ns=[], arrived_ns=[], stage_ns={}, units={}, comm_ns=[]
+            number=[],
+            start_ns=[],
+            end_ns=[],
+            arrived_ns=[],
+            stage_ns=[],
+            units=[],
+            stages=[],
+            exchange_ns={},
         )
         self.collectives = 0  # called since the script began
         self._passes = 0  # of modules whose gradients are summed
-        self._stage_ns = [0] * 256
         self._number = 0  # of the iteration that runs; 0: before the first
         self._start_ns = 0
         self._arrived: list[int] = []
@@ -75,37 +84,38 @@ class RankLog:
         few = len(self._rows["number"]) < MOST_ITERATIONS
         if unchanged and self._number and not disturbed and few:
             rows = self._rows
+            stage_ns: Counter[int] = Counter()
             for stage, start_ns, end_ns, _lane in events:
-                self._stage_ns[stage] += end_ns - start_ns
+                stage_ns[stage] += end_ns - start_ns
+            units = {
+                unit: total - self._units.get(unit, 0.0)
+                for unit, total in self._recognition.units.items()
+            }
             rows["number"].append(self._number)
             rows["start_ns"].append(self._start_ns)
             rows["end_ns"].append(now_ns)
             rows["arrived_ns"].append(tuple(self._arrived))
-            for unit, total in self._recognition.units.items():
-                since = total - self._units.get(unit, 0.0)
-                rows["units"][unit] = rows["units"].get(unit, 0.0) + since
+            rows["stage_ns"].append(tuple(stage_ns.items()))
+            rows["units"].append(tuple(units.items()))
             if now_ns >= self._next_read_ns:
                 self._next_read_ns = now_ns + READ_NS
-                self._read_communication()
+                self._read_exchange()
         self._units = dict(self._recognition.units)
         self._number, self._start_ns, self._arrived = number, now_ns, []
 
     def save(self, path: Path) -> None:
         """Write the rows; another thread may go on adding to them."""
-        names = self._recognition.control.names()
         rows = self._rows
-        count = len(rows["arrived_ns"])
-        self._rows["stage_ns"] = {
-            name: ns for name, ns in zip(names, self._stage_ns, strict=False) if ns
-        }
+        count = len(rows["units"])  # which are noted last
         cut = RankRows(
             number=rows["number"][:count],
             start_ns=rows["start_ns"][:count],
             end_ns=rows["end_ns"][:count],
             arrived_ns=rows["arrived_ns"][:count],
-            stage_ns=rows["stage_ns"],
-            units=dict(rows["units"]),
-            comm_ns=list(rows["comm_ns"]),
+            stage_ns=rows["stage_ns"][:count],
+            units=rows["units"][:count],
+            stages=list(self._recognition.control.names()),
+            exchange_ns=dict(rows["exchange_ns"]),
         )
         path.write_bytes(pickle.dumps(cut))
 
@@ -127,11 +137,12 @@ class RankLog:
             self._last = new[-1]
         return [event for event in new if event[3] == main]
 
-    def _read_communication(self) -> None:
+    def _read_exchange(self) -> None:
+        """Note what DDP says of its last pass: it does so when the forward pass after it begins."""
         for module in self._recognition.kept.get(DATA_PARALLEL, [])[:1]:
             noted = module._get_ddp_logging_data()
             number = int(noted.get("iteration", -1))
             if number != self._read_pass and noted.get("backward_comm_time"):
                 self._read_pass = number
                 times = noted["backward_comm_time"], noted["backward_compute_comm_overlap_time"]
-                self._rows["comm_ns"].append(times)
+                self._rows["exchange_ns"][self._number - 1] = times
