@@ -145,11 +145,15 @@ def test_a_hidden_queue_is_found_and_waiting_for_it_is_no_gain() -> None:
 
 
 def test_declared_items_in_flight_are_left_out_of_every_block() -> None:
-    with hidden_pipeline(fetch_s=0.002, train_s=0.003) as loop:
-        control = process_control()
-        experiment = Experiment(control, SimplifySettings(budget=5.0, aa_pairs=1, in_flight=7))
-        drive(loop, experiment.run(loop), control)
-    record = experiment.record
+    control = process_control()
+    for seconds in (5.0, 20.0):  # the second on a machine so busy that the first was too short
+        with hidden_pipeline(fetch_s=0.002, train_s=0.003) as loop:
+            settings = SimplifySettings(budget=seconds, aa_pairs=1, in_flight=7)
+            experiment = Experiment(control, settings)
+            drive(loop, experiment.run(loop), control)
+        record = experiment.record
+        if not record.out_of_time:
+            break
     assert record.drain_iterations >= 8
     assert record.drain_base >= 8
     assert record.block_iterations >= 14
