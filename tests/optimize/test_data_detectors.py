@@ -8,6 +8,8 @@ import os
 import pickle
 import queue
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -337,6 +339,49 @@ def test_what_a_library_calls_within_is_not_what_its_caller_may_cache() -> None:
             rng.integers(0, 40, 16)  # calls numpy.prod of the shape, which is always the same
 
     assert watch(body, "equal inputs") == []
+
+
+def brief(last: int) -> int:
+    return sum(range(last))  # 4 us: a cache would take a good part of it
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="a thread cannot choose its core")
+def test_short_calls_are_not_longer_where_others_want_the_core() -> None:
+    def body() -> None:
+        for _ in range(1000):
+            brief(400)
+
+    with crowded_core():
+        assert watch(body, "equal inputs") == []
+
+
+@contextlib.contextmanager
+def crowded_core() -> Iterator[None]:
+    """This thread, and those that it starts, share one core with eight programs that compute."""
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(8)]
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+        for each in others:
+            each.kill()
+            each.wait()
+
+
+def test_a_function_that_waits_for_the_same_answer_is_found() -> None:
+    def body() -> None:
+        asked(3)  # fault
+
+    advice = the_advice(body, "equal inputs")
+    assert advice.line == line_of(body)
+    assert share(advice) > 0.5
+
+
+def asked(number: int) -> int:
+    time.sleep(0.002)
+    return number
 
 
 def test_digests_are_equal_for_equal_values_alone() -> None:

@@ -8,6 +8,7 @@ import hashlib
 import inspect
 import itertools
 import threading
+import time
 import types
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -49,6 +50,7 @@ class Calls:
     code: types.CodeType
     results: dict[bytes, bytes] = field(default_factory=dict)
     hits: list[float] = field(default_factory=list)  # 1 for each call with equal inputs, else 0
+    waited_ns: list[int] = field(default_factory=list)  # in each of those: not on a processor
     hit_at: Counter[Place] = field(default_factory=Counter)
     excluded: bool = False
 
@@ -58,7 +60,7 @@ class EqualInputs:
 
     def __init__(self) -> None:
         self._calls: dict[tuple[int, int], Calls] = {}
-        self._running: dict[int, tuple[Calls, bytes, Place]] = {}
+        self._running: dict[int, tuple[Calls, bytes, Place, int]] = {}
         self._hot: dict[int, types.CodeType] = {}
         self._thread = 0
 
@@ -106,15 +108,16 @@ class EqualInputs:
         except NotComparableError:
             calls.excluded = True
             return False
-        self._running[id(frame)] = (calls, inputs, _place(frame))
+        self._running[id(frame)] = (calls, inputs, _place(frame), _waited_ns())
         return True
 
     def returned(self, frame: types.FrameType, value: Any) -> None:
         """Compare the result of a call with that of the last one with equal inputs."""
+        waited_ns = _waited_ns()
         running = self._running.pop(id(frame), None)
         if running is None:
             return
-        calls, inputs, place = running
+        calls, inputs, place, waited_before_ns = running
         try:
             result = digest(value)
         except NotComparableError:
@@ -128,6 +131,7 @@ class EqualInputs:
         calls.hits.append(float(known is not None))
         if known is not None:
             calls.hit_at[place] += 1
+            calls.waited_ns.append(waited_ns - waited_before_ns)
 
     def advice(self, watched: Watched) -> list[Advice]:
         """The functions with enough hits; of those that call each other, the outermost."""
@@ -183,12 +187,22 @@ def _called_at(stack: Stack, called: types.CodeType, lines: set[tuple[str, int]]
 def _seconds_of_a_call(watched: Watched, calls: Calls, share: Interval) -> float:
     """What a call takes on average, as far as the times of usual iterations say.
 
-    Usual ones: those in which another program had the processor say nothing of the calls.
+    Usual ones: those in which another program had the processor say nothing of the calls. No more
+    than the time of an iteration on a processor, and what a usual call waits. Where no core is
+    free, most iterations are disturbed, and most samples are taken where a function begins.
     """
-    if watched.times is None or not watched.times.duration_ns:
+    times = watched.times
+    if times is None or not times.duration_ns:
         return 0.0
-    iteration_s = float(np.median(watched.times.duration_ns)) * 1e-9
-    return share.value * iteration_s / watched.per_iteration(len(calls.hits), Phase.LINES)
+    calls_per_iteration = watched.per_iteration(len(calls.hits), Phase.LINES)
+    sampled_ns = share.value * float(np.median(times.duration_ns)) / calls_per_iteration
+    computes_ns = times.cpu_ns / len(times.duration_ns) / calls_per_iteration
+    return min(sampled_ns, computes_ns + float(np.median(calls.waited_ns))) * 1e-9
+
+
+def _waited_ns() -> int:
+    """The time that this thread was on no processor, since some moment."""
+    return time.perf_counter_ns() - time.thread_time_ns()
 
 
 def _within(watched: Watched, inner: Calls, outer: Calls) -> bool:
