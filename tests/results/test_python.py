@@ -67,6 +67,15 @@ def two_stages(name: str = "planted") -> hotloop.Loop:
     return hotloop.Loop(body=body, unit="samples", name=name)
 
 
+def benchmark_well(loop: hotloop.Loop) -> hotloop.BenchmarkResult:
+    """Benchmark until the share of its first stage is known: a busy machine stalls for seconds."""
+    for seconds in (2.0, *BUDGETS_S):
+        result = hotloop.run_benchmark(loop, seconds=seconds)
+        if result.summary.stages[0].share.half_width < 0.3:
+            break
+    return result
+
+
 @pytest.fixture(scope="module")
 def benchmarked() -> hotloop.BenchmarkResult:
     return hotloop.run_benchmark(two_stages(), **BRIEFLY, price_per_hour=2.0)
@@ -217,11 +226,7 @@ def test_from_a_thread_that_is_not_the_main_one() -> None:
     found: list[object] = []
 
     def measure() -> None:
-        for seconds in (2.0, *BUDGETS_S):  # a busy machine stalls for seconds
-            summary = hotloop.run_benchmark(two_stages("thread"), seconds=seconds).summary
-            if summary.stages[0].share.half_width < 0.3:
-                break
-        found.append(summary)
+        found.append(benchmark_well(two_stages("thread")).summary)
         found.append(hotloop.run_simplify(two_stages("thread"), budget=1.0).verdict)
 
     thread = threading.Thread(target=measure)
@@ -236,7 +241,7 @@ def test_from_a_thread_that_is_not_the_main_one() -> None:
 def test_from_a_cell_of_a_notebook_whose_event_loop_runs() -> None:
     async def cell() -> list[object]:
         result = hotloop.run_simplify(two_stages("cell"), budget=1.0)
-        return [result, hotloop.run_benchmark(two_stages("cell"), **BRIEFLY)]
+        return [result, benchmark_well(two_stages("cell"))]
 
     simplified, benchmarked = asyncio.run(cell())
     assert not simplified.record.concurrent
