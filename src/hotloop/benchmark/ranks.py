@@ -93,7 +93,7 @@ def _facts_of(log: Mapping[str, Any], at: Sequence[int], lasted_ns: np.ndarray) 
     exchanges = np.array([each for each in noted if each is not None], float)
     exchange_ns = overlap_ns = None
     if len(exchanges):
-        # Beside the iterations that they were in, which last longer: they are few.
+        # A share of the iterations that they were in: few are known, and may be long ones.
         within_ns = lasted_ns[[each is not None for each in noted]].sum()
         exchange_ns, overlap_ns = (
             float(share) * ns_per_iteration for share in exchanges.sum(axis=0) / within_ns
