@@ -8,8 +8,6 @@ import os
 import pickle
 import queue
 import struct
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.spinning import spinning
 
 from hotloop.optimize.detectors.equal_inputs import NotComparableError, digest
 from support.loops import busy
@@ -351,23 +350,19 @@ def test_short_calls_are_not_longer_where_others_want_the_core() -> None:
         for _ in range(1000):
             brief(400)
 
-    with crowded_core():
+    with one_core(), spinning(8):
         assert watch(body, "equal inputs") == []
 
 
 @contextlib.contextmanager
-def crowded_core() -> Iterator[None]:
-    """This thread, and those that it starts, share one core with eight programs that compute."""
+def one_core() -> Iterator[None]:
+    """This thread, and all that it starts, share one core."""
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
-    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(8)]
     try:
         yield
     finally:
         os.sched_setaffinity(0, cores)
-        for each in others:
-            each.kill()
-            each.wait()
 
 
 def test_a_function_that_waits_for_the_same_answer_is_found() -> None:

@@ -63,9 +63,9 @@ class Ranks:
 def joined(logs: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The facts and arrays of a run from the logs of its ranks (see `hotloop.recognise.rank_log`).
 
-    Both are of the iterations that all ranks have logged: one leaves out those at whose start it
-    measured itself, and the others waited for it then. Arrays: one row for each of them in which
-    the ranks called equally many collectives.
+    Both are of the iterations that all ranks have logged. A rank leaves out an iteration at whose
+    start the measurement took long, and the other ranks have waited for it. Arrays: one row for
+    each of these iterations in which the ranks called equally many collectives.
     """
     numbered = [{number: k for k, number in enumerate(log["number"])} for log in logs]
     common = sorted(set.intersection(*(set(each) for each in numbered)))
