@@ -1,15 +1,19 @@
 """The shape of the source: no import circles, no long file and no long function without a reason.
 
+The tests: no two files of one name.
+
 A file of more than 400 lines says in its module docstring why it is "one file". A function whose
 body has more than 40 lines (its docstring not counted) has a comment that begins with
 "One function:" and says why dividing it would hide the order of what it does.
 """
 
 import ast
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-SOURCE = Path(__file__).parents[1] / "src"
+TESTS = Path(__file__).parent
+SOURCE = TESTS.parent / "src"
 MAX_FILE_LINES, MAX_BODY_LINES = 400, 40
 FILE_REASON, FUNCTION_REASON = "one file", "# One function:"
 
@@ -93,6 +97,12 @@ def test_long_files_say_why_they_are_one_file() -> None:
 
 def test_long_functions_say_why_they_are_one_function() -> None:
     assert list(long_functions(sources())) == []
+
+
+def test_each_test_file_has_a_name_of_its_own() -> None:
+    # pytest imports a test file by its name alone: of two with one name it refuses the second.
+    files = Counter(path.name for path in TESTS.rglob("test_*.py"))
+    assert [name for name, times in files.items() if times > 1] == []
 
 
 def test_circles_are_found_wherever_the_import_stands() -> None:
