@@ -35,6 +35,7 @@ def told(hotloop: Callable, project: Path) -> Callable[..., Any]:
         ["replace_output"],
         ["close_output"],
         ["close_descriptor"],
+        ["close_all_descriptors"],
         ["close_errors"],
         ["alarm"],
         ["few_frames", "forget_modules", "leave_folder"],

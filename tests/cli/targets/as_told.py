@@ -113,6 +113,10 @@ def close_descriptor():
     os.close(1)
 
 
+def close_all_descriptors():
+    os.closerange(0, 3)
+
+
 def close_errors():
     sys.stderr.close()
 

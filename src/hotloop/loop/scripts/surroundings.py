@@ -65,7 +65,8 @@ def _own_streams() -> Iterator[None]:
         with suppress(OSError):  # it was closed before
             copies[number] = os.dup(number)
     try:
-        yield
+        with _numbers_held(frozenset(copies)):
+            yield
     finally:
         for stream in (sys.stdout, sys.stderr, *streams.values()):
             with suppress(Exception):  # whatever the script has put there, or closed
@@ -78,6 +79,40 @@ def _own_streams() -> Iterator[None]:
             setattr(
                 sys, name, _opened_anew(name, own) if own is not None and stream.closed else stream
             )
+
+
+@contextmanager
+def _numbers_held(numbers: frozenset[int]) -> Iterator[None]:
+    """Open the null device in the place of each of these file descriptors that is closed.
+
+    The next file that is opened would have the number, a file of the script's or of the
+    measurement's threads: the stream that is put back would take the file from it, and end when
+    that file is closed.
+    """
+    own_close, own_closerange = os.close, os.closerange
+
+    def close(fd: int) -> None:
+        if fd not in numbers:
+            own_close(fd)
+            return
+        os.fstat(fd)  # of one that is not open the error is as ever
+        null = os.open(os.devnull, os.O_RDWR)
+        os.dup2(null, fd)
+        own_close(null)
+
+    def closerange(low: int, high: int) -> None:
+        first = max(numbers, default=-1) + 1
+        for number in range(low, min(high, first)):
+            with suppress(OSError):
+                close(number)
+        if high > (rest := max(low, first)):  # an empty range may close all there are
+            own_closerange(rest, high)
+
+    os.close, os.closerange = close, closerange
+    try:
+        yield
+    finally:
+        os.close, os.closerange = own_close, own_closerange
 
 
 def _opened_anew(name: str, number: int) -> Any:
