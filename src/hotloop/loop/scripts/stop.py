@@ -1,6 +1,7 @@
 """Stopping a script that is under measurement, also one that catches what stops it, or waits."""
 
 import ctypes
+import dis
 import os
 import signal
 import sys
@@ -20,6 +21,10 @@ AGAIN_S = 0.1
 _KEPT = (str(Path(__file__).parents[2]) + os.sep, "<frozen")
 # It ends waits in the kernel. Scripts use the alarm for themselves, but hardly a real-time signal.
 _SIGNAL = getattr(signal, "SIGRTMAX", signal.SIGALRM)
+
+# Where an exception begins and ends to be handled. One that is raised just there leaves the other
+# as "being handled" for as long as the thread lives, and a context manager without its exit.
+_EDGES_OF_HANDLERS = {dis.opmap["PUSH_EXC_INFO"], dis.opmap["POP_EXCEPT"]}
 
 
 class _StoppedAgain(StoppedByMeasurement, KeyboardInterrupt):
@@ -113,8 +118,8 @@ class Stopper:
         raise _StoppedAgain if self._attempts > 1 else StoppedByMeasurement
 
 
-def _raise_at_line(_frame: FrameType, event: str, _argument: Any) -> Any:
-    if event == "line":
+def _raise_at_line(frame: FrameType, event: str, _argument: Any) -> Any:
+    if event == "line" and frame.f_code.co_code[frame.f_lasti] not in _EDGES_OF_HANDLERS:
         raise StoppedByMeasurement
     return _raise_at_line
 
