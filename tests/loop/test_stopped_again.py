@@ -10,6 +10,9 @@ import pytest
 from hotloop.loop.conduct import StoppedByMeasurement
 from hotloop.loop.scripts import stop
 
+# Between two stops: far longer than a busy machine takes to bring the script back to its sleep.
+APART_S = 0.5
+
 
 class Swallows:
     """A context manager that lets no exception through."""
@@ -28,10 +31,11 @@ class Swallows:
 def test_what_is_stopped_again_leaves_its_context_managers_and_nothing_being_handled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stop, "CLEANING_UP_S", 0.05)
+    monkeypatch.setattr(stop, "CLEANING_UP_S", APART_S)
+    monkeypatch.setattr(stop, "AGAIN_S", APART_S)
     manager = Swallows()
     stopper = stop.Stopper()
-    timer = threading.Timer(0.05, stopper.ask)
+    timer = threading.Timer(APART_S, stopper.ask)
 
     def script() -> None:
         timer.start()

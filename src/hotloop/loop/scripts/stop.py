@@ -22,8 +22,9 @@ _KEPT = (str(Path(__file__).parents[2]) + os.sep, "<frozen")
 # It ends waits in the kernel. Scripts use the alarm for themselves, but hardly a real-time signal.
 _SIGNAL = getattr(signal, "SIGRTMAX", signal.SIGALRM)
 
-# Where an exception begins and ends to be handled. One that is raised just there leaves the other
-# as "being handled" for as long as the thread lives, and a context manager without its exit.
+# The instructions at which the handling of an exception begins and ends. Another that is raised
+# just there leaves the first as "being handled" for as long as the thread lives, and a context
+# manager without its exit.
 _EDGES_OF_HANDLERS = {dis.opmap["PUSH_EXC_INFO"], dis.opmap["POP_EXCEPT"]}
 
 

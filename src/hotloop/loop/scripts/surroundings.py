@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
+# In the order of their file descriptors: 0, 1, 2.
 _STREAMS = {"stdin": "r", "stdout": "w", "stderr": "w"}
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 # By these a user ends a program; a handler of the script does not keep it going.
@@ -61,7 +62,7 @@ def _own_streams() -> Iterator[None]:
     streams = {name: getattr(sys, name) for name in _STREAMS}
     numbers = {name: _number_of(stream) for name, stream in streams.items()}
     copies: dict[int, int] = {}
-    for number in range(3):
+    for number in range(len(_STREAMS)):
         with suppress(OSError):  # it was closed before
             copies[number] = os.dup(number)
     try:
@@ -101,12 +102,12 @@ def _numbers_held(numbers: frozenset[int]) -> Iterator[None]:
         own_close(null)
 
     def closerange(low: int, high: int) -> None:
-        first = max(numbers, default=-1) + 1
-        for number in range(low, min(high, first)):
+        for number in range(low, min(high, len(_STREAMS))):
             with suppress(OSError):
                 close(number)
-        if high > (rest := max(low, first)):  # an empty range may close all there are
-            own_closerange(rest, high)
+        low = max(low, len(_STREAMS))
+        if low < high:  # an empty range may close all there are
+            own_closerange(low, high)
 
     os.close, os.closerange = close, closerange
     try:
