@@ -16,7 +16,7 @@ from hotloop.simplify.arm_names import BASELINE, aa_name, free_name
 from hotloop.simplify.judge import judge
 from hotloop.simplify.record import Record
 from hotloop.simplify.settings import SimplifySettings
-from hotloop.simplify.stage_facts import StageFacts
+from hotloop.simplify.stage_facts import Place, StageFacts
 from hotloop.simplify.verdict import Verdict
 from support.stages import MS, stage_facts
 
@@ -207,3 +207,21 @@ def test_equal_arms_that_a_single_stall_makes_unlike_are_refused(stall: float) -
 def test_impossible_settings_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(SettingError):
         SimplifySettings(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("sampled_of", "share"),
+    [(0.25, 0.48), (None, 0.2)],
+    ids=["of the timed stages", "of samples alone"],
+)
+def test_code_between_the_stages_has_its_share_as_the_rounds_have_it(
+    sampled_of: float | None, share: float
+) -> None:
+    """A busy machine can lengthen the stages while they are first timed: 25% was between them."""
+    record = record_of(same(), [stage_facts("act", 0, 4.0)])
+    record.rest_places = [Place(0.2, "prepare", "loop.py", 3, calls_stages=False, stage=None)]
+    record.rest_places_of = sampled_of
+    (place,) = judge(record, "", 0.03).rest_places
+    assert place.share == pytest.approx(share, rel=0.01)
+    saved = Record.from_run(record.facts(), record.arrays())
+    assert judge(saved, "", 0.03).rest_places == [place]

@@ -59,7 +59,7 @@ def judge(
         contention=record.concurrent and not _model_holds(found),
         blocks=blocks_of(record),
         price_per_hour=record.price_per_hour,
-        rest_places=record.rest_places,
+        rest_places=making.places(),
     )
 
 

@@ -3,7 +3,7 @@
 Pure functions of the saved record and its samples.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from hotloop.loop.figures import Interval, Unknown
@@ -20,7 +20,7 @@ from hotloop.simplify.estimate import Samples
 from hotloop.simplify.faster import gain_if_faster
 from hotloop.simplify.record import Record
 from hotloop.simplify.slack import Slack, fit_slack
-from hotloop.simplify.stage_facts import StageFacts
+from hotloop.simplify.stage_facts import Place, StageFacts
 
 SIGNIFICANT = 0.05
 CostKind = Literal["waiting", "contention", "own work", "unknown"]
@@ -173,6 +173,17 @@ class Rows:
             gain = self._gain(arm)
             left = Interval(1 - gain.value, 1 - gain.high, 1 - gain.low)
         return Rest(self.record.rest_share, left)
+
+    def places(self) -> list[Place]:
+        """Return what runs between the stages, by its share of the time as the rounds have it.
+
+        It was sampled before them, when the stages could have another share.
+        """
+        places, sampled_of = self.record.rest_places, self.record.rest_places_of
+        if not sampled_of:
+            return places
+        scale = self.record.rest_share / sampled_of
+        return [replace(place, share=place.share * scale) for place in places]
 
     def _gain(self, arm: str) -> Interval:
         return self._widened(self.samples.means([BASELINE, arm]).gain(arm, BASELINE))
