@@ -283,7 +283,8 @@ def settle(
             if not on:
                 counts[ACTIVE] -= cohort[END] - cohort[BEGIN]
                 continue
-        cohorts[kept] = cohort
+        for column in range(cohorts.shape[1]):  # a row assigned whole takes 4 s more to compile
+            cohorts[kept, column] = cohort[column]
         kept += 1
     if num_newly > 0:
         cohort = cohorts[kept]
