@@ -257,9 +257,8 @@ def settle(
     last_active, counts, cohorts = len(tables.durations), work.counts, work.cohorts
     active, compartments, next_time = work.active, agents.compartment, agents.next_time
     infected_time = agents.infected_time
-    begin = counts[LISTED]
+    begin, due = counts[LISTED], step + 1 + tables.durations[0]
     counts[ACTIVE_STEPS] += counts[ACTIVE]
-    due = step + 1 + tables.durations[0]
     for place in range(num_newly):
         agent = np.uint32(newly[place])
         compartments[agent] = 1
