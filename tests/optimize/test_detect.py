@@ -5,6 +5,7 @@ import multiprocessing.reduction
 import queue
 import sys
 import threading
+import time
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from hotloop.errors import SettingError
 from hotloop.loop.scripts.start import StartLimits
 from hotloop.optimize.detect import Detection, detect
 from hotloop.optimize.detectors import DETECTORS
+from hotloop.optimize.operations import Operation, Operations
 from hotloop.optimize.places import function_at, is_passed_over, is_users
 from hotloop.results.session import run_target
 from support.loops import busy
@@ -197,3 +199,19 @@ def test_files_are_of_the_user_or_of_a_library() -> None:
     assert not is_users(sys.modules["hotloop.optimize.detect"].__file__ or "")
     assert not is_passed_over(pytest.__file__)
     assert function_at(__file__, everything_patched.__code__.co_firstlineno) == "everything_patched"
+
+
+def test_an_iteration_that_computes_for_long_is_not_watched_to_its_end() -> None:
+    operations, noted, ran = Operations(), [0], 0
+
+    def note(_operation: Operation) -> None:
+        noted[0] += 1
+
+    operations.listeners.append(note)
+    x = torch.zeros(1)
+    with operations.watching(0.02):
+        until_s = time.thread_time() + 1.0
+        while time.thread_time() < until_s:
+            x.add(1)
+            ran += 1
+    assert 0 < noted[0] < ran / 2

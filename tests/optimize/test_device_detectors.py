@@ -1,6 +1,7 @@
 """Waiting for a device and tensors made on the wrong one, on a card made of CPU memory."""
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -90,6 +91,18 @@ def test_a_wait_for_the_device_is_found_with_what_it_copies(
     assert advice.function.endswith("body")
     assert figure(advice, "waits an iteration") == 1
     assert figure(advice, "copied to the host an iteration") == moved
+
+
+def test_an_iteration_that_waits_first_is_watched_to_its_end(device: Any) -> None:
+    """So is one that has no core for longer than watching may slow it down."""
+    copy = copies_to_host(device)
+
+    def body() -> None:
+        time.sleep(0.2)
+        copy()
+
+    (advice,) = watch(body, "synchronisation", seconds=0.2)
+    assert figure(advice, "waits an iteration") == 1
 
 
 def test_an_explicit_wait_is_found(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Python loops over a batch axis are found; loops whose passes need each other are not."""
 
 import ast
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -71,6 +72,16 @@ def test_a_loop_over_an_axis_is_found_with_its_array(
     assert shape in advice.sentence
     assert share(advice) > 0.1
     assert any(advice.line <= hot.line for hot in advice.hottest)
+
+
+def test_an_iteration_that_waits_first_is_followed_to_its_end() -> None:
+    def body() -> None:
+        time.sleep(0.25)
+        for _ in range(60):
+            by_row()
+
+    (advice,) = watch(body, "python loop", seconds=0.2)
+    assert figure(advice, "passes") == len(X)
 
 
 def test_a_loop_over_tensors_of_torch_is_found() -> None:

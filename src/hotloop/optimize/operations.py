@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hotloop.loop.values import torch_if_loaded
+from hotloop.optimize.patience import Patience
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,6 @@ class Operation:
     frame: types.FrameType
 
 
-PATIENCE = 4.0
 Listener = Callable[[Operation], None]
 
 
@@ -37,14 +36,14 @@ class Operations:
     def watching(self, seconds: float) -> Iterator[None]:
         """Watch the operations of this thread, and of the backward passes it starts.
 
-        seconds: how long that is planned for; after `PATIENCE` times as long operations only pass
+        seconds: how long that is planned for; once `Patience` is over operations only pass
         through, in the middle of an iteration too.
         """
         if torch_if_loaded() is None or not self.listeners:
             yield
             return
         _warm_up()
-        mode = _mode(self.listeners, time.perf_counter() + PATIENCE * seconds)
+        mode = _mode(self.listeners, Patience(seconds))
         mode.__enter__()
         try:
             yield
@@ -56,11 +55,11 @@ def _warm_up() -> None:
     """Let torch import what its first watched operation needs: that can take a second."""
     import torch
 
-    with _mode([], 0.0):
+    with _mode([], Patience(0.0)):
         torch.zeros(1).add(1)
 
 
-def _mode(listeners: list[Listener], deadline: float) -> Any:
+def _mode(listeners: list[Listener], patience: Patience) -> Any:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     process = os.getpid()
@@ -72,7 +71,7 @@ def _mode(listeners: list[Listener], deadline: float) -> Any:
             kwargs = kwargs or {}
             result = func(*args, **kwargs)
             # A forked child inherits the mode, and can never take it off.
-            if time.perf_counter() < deadline and os.getpid() == process:
+            if os.getpid() == process and not patience.is_over():
                 name = f"{func.namespace}.{func._opname}"
                 operation = Operation(name, args, kwargs, result, sys._getframe(1))
                 for listener in listeners:

@@ -2,13 +2,12 @@
 
 import os
 import sys
-import time
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from hotloop.optimize.operations import PATIENCE
+from hotloop.optimize.patience import Patience
 from hotloop.optimize.places import is_users
 
 TraceFunction = Callable[[types.FrameType, str, Any], Any]
@@ -39,7 +38,7 @@ class Tracer:
 
     def __init__(self) -> None:
         self.followers: list[Follower] = []
-        self._deadline = 0.0
+        self._patience = Patience(0.0)
         self._process = 0
         self._by_lines: dict[int, tuple[types.CodeType, list[Follower]]] = {}
         self._by_call: dict[int, tuple[types.FrameType, list[Follower]]] = {}
@@ -48,13 +47,13 @@ class Tracer:
     def watching(self, seconds: float) -> Iterator[None]:
         """Follow this thread.
 
-        seconds: how long that is planned for; after `PATIENCE` times as long nothing is followed
-        any more, in the middle of an iteration too.
+        seconds: how long that is planned for; once `Patience` is over nothing is followed any
+        more, in the middle of an iteration too.
         """
         if not self.followers:
             yield
             return
-        self._deadline = time.perf_counter() + PATIENCE * seconds
+        self._patience = Patience(seconds)
         self._process = os.getpid()
         before = sys.gettrace()
         followed = _follow_running(self._local)
@@ -68,7 +67,7 @@ class Tracer:
             self._by_call.clear()
 
     def _call(self, frame: types.FrameType, _event: str, _argument: Any) -> TraceFunction | None:
-        if time.perf_counter() > self._deadline or os.getpid() != self._process:
+        if os.getpid() != self._process or self._patience.is_over():
             sys.settrace(None)
             return None
         own = is_users(frame.f_code.co_filename)
@@ -84,7 +83,7 @@ class Tracer:
 
     def _local(self, frame: types.FrameType, event: str, argument: Any) -> TraceFunction | None:
         if event == "line":
-            if time.perf_counter() > self._deadline:
+            if self._patience.is_over():
                 sys.settrace(None)
                 return None
             for follower in self._lines_of(frame.f_code):
