@@ -75,10 +75,16 @@ def test_a_loop_over_an_axis_is_found_with_its_array(
 
 
 def test_an_iteration_that_waits_first_is_followed_to_its_end() -> None:
+    def sum_rows() -> None:
+        total = 0.0
+        for row in X:
+            total += np.sqrt(row).sum()
+
     def body() -> None:
         time.sleep(0.25)
-        for _ in range(60):
-            by_row()
+        until_s = time.thread_time() + 0.1  # its share is the same on every processor
+        while time.thread_time() < until_s:
+            sum_rows()
 
     (advice,) = watch(body, "python loop", seconds=0.2)
     assert figure(advice, "passes") == len(X)

@@ -53,7 +53,7 @@ def sampled(record: Record) -> list[Place]:
         return 1
 
     drive(Loop(body), sample_rest([record], budget=25.0), control)
-    assert record.rest_places_of == (record.rest_share if record.stages else None)
+    assert record.rest_share_when_sampled == (record.rest_share if record.stages else None)
     return record.rest_places
 
 

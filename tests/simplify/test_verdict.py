@@ -220,7 +220,7 @@ def test_code_between_the_stages_has_its_share_as_the_rounds_have_it(
     """A busy machine can lengthen the stages while they are first timed: 25% was between them."""
     record = record_of(same(), [stage_facts("act", 0, 4.0)])
     record.rest_places = [Place(0.2, "prepare", "loop.py", 3, calls_stages=False, stage=None)]
-    record.rest_places_of = sampled_of
+    record.rest_share_when_sampled = sampled_of
     (place,) = judge(record, "", 0.03).rest_places
     assert place.share == pytest.approx(share, rel=0.01)
     saved = Record.from_run(record.facts(), record.arrays())

@@ -7,7 +7,7 @@ PATIENCE = 4.0
 
 
 class Patience:
-    """Is over after `PATIENCE` times the planned time, and as much of a thread's processor time.
+    """Is over after `PATIENCE` times the planned time, then as much processor time of a thread.
 
     An iteration that waits, or that has no core for a while, is not slowed down by being watched:
     to stop in it would leave out what its iteration does afterwards.

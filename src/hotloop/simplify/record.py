@@ -51,7 +51,8 @@ class Record:
     notices: list[str] = field(default_factory=list)
     broken: list[dict[str, Any]] = field(default_factory=list)  # violations of declared effects
     rest_places: list[Place] = field(default_factory=list)  # what runs between the stages
-    rest_places_of: float | None = None  # the share of the time that they divide; None: as sampled
+    # The share of the time that rest_places divide; None: theirs are the shares of the samples.
+    rest_share_when_sampled: float | None = None
     work: Work | None = None
     peaks: Peaks | None = None
     usable_cores: float = 1.0

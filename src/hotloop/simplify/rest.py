@@ -129,8 +129,8 @@ def sample_rest(records: Sequence[Record], budget: float) -> Measurement[None]:
     for record in records:
         record.iterations_kept += iterations
         # Of a loop that is measured phase by phase, the stages have not been timed yet.
-        record.rest_places_of = record.rest_share if record.stages else None
-        record.rest_places = samples.places(record.rest_places_of)
+        record.rest_share_when_sampled = record.rest_share if record.stages else None
+        record.rest_places = samples.places(record.rest_share_when_sampled)
 
 
 def _frame(frame: types.FrameType) -> Frame:

@@ -179,7 +179,7 @@ class Rows:
 
         It was sampled before them, when the stages could have another share.
         """
-        places, sampled_of = self.record.rest_places, self.record.rest_places_of
+        places, sampled_of = self.record.rest_places, self.record.rest_share_when_sampled
         if not sampled_of:
             return places
         scale = self.record.rest_share / sampled_of
