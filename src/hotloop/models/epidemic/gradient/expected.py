@@ -24,6 +24,7 @@ from hotloop.models.epidemic.gradient.kernels import (
     BLOCK,
     Senders,
     Tables,
+    copy_row,
     send_initial,
     weighted_sum,
 )
@@ -174,7 +175,8 @@ def _forward(
     if keep:
         for row in range(active_steps):
             if begin - active_steps + row >= 0:
-                kept.infected[row] = state.recent[(begin - active_steps + row) % (active_steps + 1)]
+                recent = state.recent[(begin - active_steps + row) % (active_steps + 1)]
+                copy_row(kept.infected[row], recent)
     fresh, block = np.empty(size, np.float32), np.empty(BLOCK, np.float32)
     weights = np.zeros(active_steps + 1, np.float32)
     for step in range(begin, end):
@@ -208,9 +210,9 @@ def _forward(
         for pair in range(len(row)):
             row[pair] = fresh[pairs.pair_agent[pair]]
         if keep:
-            kept.theta[step - begin] = state.theta
-            kept.escape[step - begin] = state.escape
-            kept.infected[active_steps + step - begin] = row
+            copy_row(kept.theta[step - begin], state.theta)
+            copy_row(kept.escape[step - begin], state.escape)
+            copy_row(kept.infected[active_steps + step - begin], row)
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})

@@ -19,6 +19,7 @@ The run is determined by its infection times, 2 bytes an agent; everything else 
 any step, in either direction: memory does not grow with the number of steps.
 """
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
@@ -131,15 +132,16 @@ def _add(senders: Array, sent: Array, kinds: Array, ptr: Array, dst: Array, haza
 
 @njit(nogil=True, cache=True)
 def _take_back(
-    senders: Array, weight: float, back: Array, kinds: Array, ptr: Array, dst: Array,
-    worth: Array, escape: Array, sums: Array, by_kind: Array,
+    senders: Array, weight: float, factor: Array, kinds: Array, ptr: Array, dst: Array,
+    worth: Array, escape: Array, back: Array, sums: Array, by_kind: Array,
 ) -> None:  # fmt: skip
     """Undo what senders sent in a step: change `escape` from P(t + 1) to P(t).
 
-    weight: what each of them sent; back: exp(factor * weight), (K,). by_kind: (K,), to which the
-    derivative by the factor of each kind is added. sums: (K,), overwritten.
+    weight: what each of them sent, times the factor of each kind, (K,). by_kind: (K,), to which the
+    derivative by these factors is added. back, sums: (K,), overwritten.
     """
-    sums[:] = 0.0
+    for kind in range(len(sums)):
+        back[kind], sums[kind] = math.exp(factor[kind] * weight), 0.0
     for n in range(len(senders)):
         sender = np.uint32(senders[n])
         for e in range(np.uint64(ptr[sender]), np.uint64(ptr[np.uint64(sender) + _ONE])):
@@ -181,7 +183,8 @@ def _pairs_of(infected: Array, kinds: Array, compact: CompactNetwork, rows: int)
                 count += 1
             last = kind
         ptr[n + 1] = ptr[n] + count
-    kind_ptr = np.cumsum(kind_ptr)
+    for kind in range(num_kinds):
+        kind_ptr[kind + 1] += kind_ptr[kind]
     count, following = ptr[-1], kind_ptr[:-1].copy()
     own, sender = np.empty(count, np.int64), np.empty(count, np.int32)
     begin, end, kind_of = (
@@ -202,12 +205,12 @@ def _pairs_of(infected: Array, kinds: Array, compact: CompactNetwork, rows: int)
     return _Infected(ptr, own, sender, begin, end, kind_of, kind_ptr, later, without)
 
 
-@njit(nogil=True, cache=True)
-def _leave_out(begin: int, end: int, inverse: Array, pairs: _Infected) -> None:
-    """1 / theta of those infected at one step, infected[begin:end], for each of their pairs."""
+@njit(nogil=True, cache=True, error_model="numpy")  # of a theta of 0 it is infinite
+def _leave_out(begin: int, end: int, theta: Array, pairs: _Infected) -> None:
+    """1 / theta, (K,), of infected[begin:end], those of one step, for each of their pairs."""
     for n in range(pairs.ptr[begin], pairs.ptr[end]):
         pair = pairs.own[n]
-        pairs.without[pair] = inverse[pairs.kind[pair]]
+        pairs.without[pair] = np.float32(1.0) / theta[pairs.kind[pair]]
 
 
 @njit(nogil=True, cache=True, fastmath={"contract"})
@@ -306,13 +309,14 @@ def _backward(
     worth, wanted = np.zeros(size, np.float32), np.zeros(size, np.float32)
     later, loss = np.zeros((active_steps + 1, size), np.float32), np.zeros(size, np.float32)
     after, now = np.zeros(size, np.float32), np.zeros(size, np.float32)  # of x(t + 1), of x(t)
-    block, by = np.empty(BLOCK, np.float32), np.zeros(tables.factor.shape[1])
+    num_kinds = tables.factor.shape[1]
+    block, by, back = np.empty(BLOCK, np.float32), np.zeros(num_kinds), np.zeros(num_kinds)
     sums = np.empty(max(4 * BLOCK, _longest(ptr)) + 1)
     pairs = _pairs_of(infected, kinds, compact, active_steps + 1)
-    theta, one = tables.theta, np.float32(1.0)
+    theta, initial = tables.theta, np.arange(len(compact.initial_ptr) - 1).astype(np.int32)
     for at in range(steps):
-        inverse = one / theta[at, min(steps - 1 - at, active_steps)]
-        _leave_out(order_ptr[at], order_ptr[at + 1], inverse, pairs)
+        until = min(steps - 1 - at, active_steps)
+        _leave_out(order_ptr[at], order_ptr[at + 1], theta[at, until], pairs)
     by_kind = np.zeros(tables.factor.shape)
     for step in range(steps - 1, -1, -1):
         _losses(step, kind_ptr, tables, later, loss)
@@ -334,24 +338,23 @@ def _backward(
         ):
             weight = senders.initial_sends[row, step]
             if weight > 0.0:
-                seeds = np.arange(senders.initial_ptr[row], senders.initial_ptr[row + 1])
                 _take_back(
-                    seeds, weight, np.exp(factor * weight), kinds, compact.initial_ptr,
-                    compact.initial_dst, worth, escape, by, by_kind[step],
+                    initial[senders.initial_ptr[row] : senders.initial_ptr[row + 1]], weight,
+                    factor, kinds, compact.initial_ptr, compact.initial_dst, worth, escape, back,
+                    by, by_kind[step],
                 )  # fmt: skip
         for day in range(1, min(active_steps, step) + 1):
             weight = senders.sends[day]
             if weight > 0.0:
                 _take_back(
                     infected[order_ptr[step - day] : order_ptr[step - day + 1]], weight,
-                    np.exp(factor * weight), kinds, ptr, dst, worth, escape, by,
-                    by_kind[step],
+                    factor, kinds, ptr, dst, worth, escape, back, by, by_kind[step],
                 )  # fmt: skip
         _note_wanted(step, dst, wanted, pairs)
         # What the step before needs: only those who still send, or were infected now, change.
         for day in range(min(active_steps, step) + 1):
-            inverse = one / theta[step - day, max(0, day - 1)]
-            _leave_out(order_ptr[step - day], order_ptr[step - day + 1], inverse, pairs)
+            begin, end = order_ptr[step - day], order_ptr[step - day + 1]
+            _leave_out(begin, end, theta[step - day, max(0, day - 1)], pairs)
     return by_kind
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from hotloop.models.epidemic.gradient.kernels import copy_row
 from hotloop.models.epidemic.spread import NEVER, Spread
 from hotloop.sim.network import Network
 
@@ -126,7 +127,7 @@ def _reached(initial: Array, susceptible: Array, out_ptr: Array, out_dst: Array)
     reached = np.zeros(len(susceptible), np.bool_)
     waiting = np.empty(len(susceptible), np.int64)
     count = len(initial)
-    waiting[:count] = initial
+    copy_row(waiting[:count], initial)
     while count:
         count -= 1
         agent = waiting[count]
