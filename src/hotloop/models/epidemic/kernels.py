@@ -307,7 +307,8 @@ def advance(
 
     Returns: how many steps were done; fewer than asked where a dense step is left to the caller.
     """
-    size = len(agents.compartment)
+    # Of a first agent given as a literal, numba compiles versions of their own of what is called.
+    first, size = int(np.int64(0)), len(agents.compartment)
     for done in range(order.steps):
         step = order.first_step + done
         dense = order.mode == PULL
@@ -316,9 +317,9 @@ def advance(
         if dense and order.stop_at_pull:
             return done
         if dense:
-            encode(step, 0, size, tables, agents, scratch.code)
+            encode(step, first, size, tables, agents, scratch.code)
             found, edges, draws = pull(
-                step, 0, size, factor[done], order, rows, tables, agents, scratch.code, part
+                step, first, size, factor[done], order, rows, tables, agents, scratch.code, part
             )
             work.counts[PULLED] += 1
             work.counts[EDGES] += edges
