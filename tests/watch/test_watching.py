@@ -26,27 +26,31 @@ PLANTED = 0.002
 
 
 class Waits(torch.utils.data.Dataset):
-    """Items that take a known time each."""
+    """Items that take a known time each, and `times` what went by since the last one at least."""
 
-    def __init__(self, wait_s: float) -> None:
-        self.wait_s = wait_s
+    def __init__(self, wait_s: float, times: float) -> None:
+        self.wait_s, self.times = wait_s, times
+        self.ended_s = time.perf_counter()
 
     def __len__(self) -> int:
         return 64
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        time.sleep(self.wait_s)
+        time.sleep(max(self.wait_s, self.times * (time.perf_counter() - self.ended_s)))
+        self.ended_s = time.perf_counter()
         return torch.full((8,), float(index % 7))
 
 
-def train(iterations: int, wait_s: float = PLANTED, fails_at: int | None = None) -> list[float]:
+def train(
+    iterations: int, wait_s: float = PLANTED, times: float = 0.0, fails_at: int | None = None
+) -> list[float]:
     """A plain loop; returns its losses."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 1))
     optimiser = torch.optim.Adam(model.parameters(), 1e-2)
     losses: list[float] = []
     while True:
-        for x in torch.utils.data.DataLoader(Waits(wait_s), batch_size=1, shuffle=True):
+        for x in torch.utils.data.DataLoader(Waits(wait_s, times), batch_size=1, shuffle=True):
             optimiser.zero_grad()
             loss = (model(x) - x.sum()).square().mean()
             loss.backward()
@@ -105,9 +109,9 @@ def test_delays_change_no_result_either(tmp_path: Path) -> None:
 def test_the_stages_have_their_planted_shares_and_the_iterations_are_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path, wait_s = tmp_path / "a.run", 0.008  # far more than the rest, on a busy machine too
+    path, wait_s = tmp_path / "a.run", 0.008
     with hotloop.watch(run=path, every_s=0.3, name="planted") as watched:
-        train(600, wait_s)
+        train(600, wait_s, times=3.0)  # far more than the rest, on a busy machine too
     shares = {stage.name: stage.share.value for stage in watched.summary.stages}
     assert shares["data"] > 0.5
     assert shares["data"] == max(shares.values())
