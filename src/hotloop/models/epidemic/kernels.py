@@ -246,6 +246,13 @@ def pull(
 
 
 @njit(nogil=True, cache=True)
+def copy_row(out: Array, values: Array) -> None:
+    """Copy (K,) values. `out[:] = values` takes 3 s more to compile, for the text of its error."""
+    for n in range(len(out)):
+        out[n] = values[n]
+
+
+@njit(nogil=True, cache=True)
 def settle(
     step: int, newly: Array, num_newly: int, order: Order, tables: Tables, agents: Agents,
     work: Work,
@@ -282,8 +289,7 @@ def settle(
             if not on:
                 counts[ACTIVE] -= cohort[END] - cohort[BEGIN]
                 continue
-        for column in range(cohorts.shape[1]):  # a row assigned whole takes 4 s more to compile
-            cohorts[kept, column] = cohort[column]
+        copy_row(cohorts[kept], cohort)
         kept += 1
     if num_newly > 0:
         cohort = cohorts[kept]
@@ -307,7 +313,7 @@ def advance(
 
     Returns: how many steps were done; fewer than asked where a dense step is left to the caller.
     """
-    # Of a first agent given as a literal, numba compiles versions of their own of what is called.
+    # A variable: what is called with a literal 0, numba compiles once more for it.
     first, size = int(np.int64(0)), len(agents.compartment)
     for done in range(order.steps):
         step = order.first_step + done

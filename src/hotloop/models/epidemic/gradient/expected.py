@@ -24,13 +24,13 @@ from hotloop.models.epidemic.gradient.kernels import (
     BLOCK,
     Senders,
     Tables,
-    copy_row,
     send_initial,
     weighted_sum,
 )
 from hotloop.models.epidemic.gradient.problem import Gradient, SpreadProblem
 from hotloop.models.epidemic.gradient.sender_pairs import SenderPairs
 from hotloop.models.epidemic.gradient.tables import from_kinds, leaving, make_senders, make_tables
+from hotloop.models.epidemic.kernels import copy_row
 
 Array = np.ndarray[Any, Any]
 

@@ -60,13 +60,6 @@ def theta_table(factor: Array, sends: Array) -> tuple[Array, Array]:
 
 
 @njit(nogil=True, cache=True)
-def copy_row(out: Array, values: Array) -> None:
-    """Copy (K,) values. `out[:] = values` takes 3 s more to compile, for the text of its error."""
-    for n in range(len(out)):
-        out[n] = values[n]
-
-
-@njit(nogil=True, cache=True)
 def send_initial(step: int, senders: Senders, pressure: Array, touched: Array, reached: int) -> int:
     """Add what the initial agents send at a step; returns how many agents are touched."""
     if step >= senders.initial_sends.shape[1]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from hotloop.models.epidemic.gradient.kernels import copy_row
+from hotloop.models.epidemic.kernels import copy_row
 from hotloop.models.epidemic.spread import NEVER, Spread
 from hotloop.sim.network import Network
 
