@@ -6,10 +6,10 @@
 
 Each line of docs/benchmarks/busy_suite.jsonl is one run of the whole suite, or of one file of
 tests that touch clocks, processes or Ray. A call of pytest runs all those files that have not run
-often enough, several at a time as `make test` does: what there is time for counts, and the next
-call goes on from there. A call that is broken off is not written. Runs count whatever the commit
-was that they are of, which stands in their lines. Lines of earlier commits come from a call of
-pytest for each file.
+often enough since a test in them failed, several at a time as `make test` does: what there is time
+for counts, and the next call goes on from there. A call that is broken off is not written. Runs
+count whatever the commit was that they are of, which stands in their lines. Lines of earlier
+commits come from a call of pytest for each file.
 """
 
 import argparse
@@ -18,8 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -103,12 +103,10 @@ def run_all(suites: int, repeats: int, at_once: int, deadline: float) -> None:
         line = {"kind": kind, **found, "at_once": at_once, "machine": machine}
         append(RESULTS, version, line)
 
-    done = sum(line["kind"] == SUITE for line in read(RESULTS))
-    for _ in range(done, suites):
-        if time.perf_counter() < deadline:
-            files = run_tests(at_once, ["tests"]).values()
-            failed = [name for found in files for name in found["failed"]]
-            keep(SUITE, {"passed": sum(found["passed"] for found in files), "failed": failed})
+    while _runs_since_a_failure().get(SUITE, 0) < suites and time.perf_counter() < deadline:
+        files = run_tests(at_once, ["tests"]).values()
+        failed = [name for found in files for name in found["failed"]]
+        keep(SUITE, {"passed": sum(found["passed"] for found in files), "failed": failed})
     while (files_left := left(repeats)) and time.perf_counter() < deadline:
         found_of = run_tests(at_once, files_left)
         for file in files_left:  # all tests of a file may be marked
@@ -116,9 +114,17 @@ def run_all(suites: int, repeats: int, at_once: int, deadline: float) -> None:
 
 
 def left(repeats: int) -> list[str]:
-    """The files that ran less often than `repeats` times."""
-    runs = Counter(line["file"] for line in read(RESULTS) if line["kind"] == FILE)
-    return [file for file in touching() if runs[file] < repeats]
+    """The files that ran less often than `repeats` times since they failed."""
+    runs = _runs_since_a_failure()
+    return [file for file in touching() if runs.get(file, 0) < repeats]
+
+
+def _runs_since_a_failure() -> dict[str, int]:
+    """How often the whole suite and each file ran since it failed."""
+    of: dict[str, list[dict[str, Any]]] = {}
+    for line in read(RESULTS):
+        of.setdefault(line["file"] if line["kind"] == FILE else SUITE, []).append(line)
+    return {name: _since_a_failure(runs) for name, runs in of.items()}
 
 
 def page(lines: list[dict[str, Any]]) -> list[str]:
@@ -141,29 +147,41 @@ def page(lines: list[dict[str, Any]]) -> list[str]:
     parts = [
         f"The tests beside {SPINNERS} processes that compute without end, on two cores; "
         f"{' or '.join(at_once)} processes of tests run at a time. Commits: {', '.join(commits)}.",
-        table(["tests", "files", "runs of each", "passed", "failed"], rows),
+        table(
+            ["tests", "files", "runs of each", "of them since a failure", "passed", "failed"], rows
+        ),
     ]
     failures = [f"- {line['version']}: `{name}`" for line in lines for name in line["failed"]]
     return [*parts, "Failures:\n\n" + "\n".join(failures)] if failures else parts
 
 
 def _row(name: str, files: list[list[dict[str, Any]]]) -> list[str]:
-    """A row: how often each file ran, at least and at most, and what came of it."""
-    counts = [len(runs) for runs in files]
+    """A row: how often each file ran, since its last failure as well, and what came of it."""
     some = [run for runs in files for run in runs]
     return [
         name,
         f"{len(files)}" if name != "the whole suite" else "all",
-        f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}",
+        _span([len(runs) for runs in files]),
+        _span([_since_a_failure(runs) for runs in files]),
         f"{sum(run['passed'] for run in some):,}",
         f"{sum(len(run['failed']) for run in some)}",
     ]
 
 
+def _span(counts: list[int]) -> str:
+    low, high = min(counts), max(counts)
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+def _since_a_failure(runs: list[dict[str, Any]]) -> int:
+    """How many runs there are after the last one with a failure."""
+    return len(list(takewhile(lambda run: not run["failed"], reversed(runs))))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--suites", type=int, default=3, help="runs of the whole suite")
-    parser.add_argument("--repeats", type=int, default=50, help="runs of each other file")
+    parser.add_argument("--suites", type=int, default=3, help="of the whole, without a failure")
+    parser.add_argument("--repeats", type=int, default=50, help="of each file, without a failure")
     parser.add_argument("--at-once", type=int, default=4, help="as many as `make test` has")
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no run after this time")
     parser.add_argument("--write", type=Path, default=None, help="the page to write")
