@@ -103,7 +103,10 @@ def run_all(suites: int, repeats: int, at_once: int, deadline: float) -> None:
         line = {"kind": kind, **found, "at_once": at_once, "machine": machine}
         append(RESULTS, version, line)
 
-    while _runs_since_a_failure().get(SUITE, 0) < suites and time.perf_counter() < deadline:
+    def suites_done() -> int:
+        return _since_a_failure(runs_of(read(RESULTS))[SUITE])
+
+    while suites_done() < suites and time.perf_counter() < deadline:
         files = run_tests(at_once, ["tests"]).values()
         failed = [name for found in files for name in found["failed"]]
         keep(SUITE, {"passed": sum(found["passed"] for found in files), "failed": failed})
@@ -115,31 +118,28 @@ def run_all(suites: int, repeats: int, at_once: int, deadline: float) -> None:
 
 def left(repeats: int) -> list[str]:
     """The files that ran less often than `repeats` times since they failed."""
-    runs = _runs_since_a_failure()
-    return [file for file in touching() if runs.get(file, 0) < repeats]
+    runs = runs_of(read(RESULTS))
+    return [file for file in touching() if _since_a_failure(runs.get(file, [])) < repeats]
 
 
-def _runs_since_a_failure() -> dict[str, int]:
-    """How often the whole suite and each file ran since it failed."""
-    of: dict[str, list[dict[str, Any]]] = {}
-    for line in read(RESULTS):
-        of.setdefault(line["file"] if line["kind"] == FILE else SUITE, []).append(line)
-    return {name: _since_a_failure(runs) for name, runs in of.items()}
+def runs_of(lines: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """The runs of each file by its name, and of the whole suite by its kind, oldest first."""
+    runs: dict[str, list[dict[str, Any]]] = {SUITE: []}
+    for line in lines:
+        runs.setdefault(line.get("file", line["kind"]), []).append(line)
+    return runs
 
 
 def page(lines: list[dict[str, Any]]) -> list[str]:
     """The parts of the page: how often each folder's files ran, then every failure by its name."""
-    suites = [line for line in lines if line["kind"] == SUITE]
-    of_file: dict[str, list[dict[str, Any]]] = {file: [] for file in touching()}
-    for line in lines:
-        if line["kind"] == FILE and line["file"] in of_file:
-            of_file[line["file"]].append(line)
+    runs = runs_of(lines)
+    of_file = {file: runs.get(file, []) for file in touching()}
     folders: dict[str, list[str]] = {}
     for file in of_file:
         folders.setdefault(Path(file).parts[1] if file.count("/") > 1 else "the rest", []).append(
             file
         )
-    rows = [_row("the whole suite", [suites])] if suites else []
+    rows = [_row("the whole suite", [runs[SUITE]])] if runs[SUITE] else []
     rows += [_row(folder, [of_file[file] for file in files]) for folder, files in folders.items()]
     rows.append(_row("all files that touch clocks, processes or Ray", [*of_file.values()]))
     commits = list(dict.fromkeys(line["version"] for line in lines))
@@ -180,8 +180,10 @@ def _since_a_failure(runs: list[dict[str, Any]]) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--suites", type=int, default=3, help="of the whole, without a failure")
-    parser.add_argument("--repeats", type=int, default=50, help="of each file, without a failure")
+    parser.add_argument(
+        "--suites", type=int, default=3, help="runs of the whole suite since it failed"
+    )
+    parser.add_argument("--repeats", type=int, default=50, help="runs of each file since it failed")
     parser.add_argument("--at-once", type=int, default=4, help="as many as `make test` has")
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no run after this time")
     parser.add_argument("--write", type=Path, default=None, help="the page to write")
