@@ -5,11 +5,11 @@
     python benchmarks/busy_suite.py --page-only --write docs/benchmarks/busy_suite.md
 
 Each line of docs/benchmarks/busy_suite.jsonl is one run of the whole suite, or of one file of
-tests that touch clocks, processes or Ray. A call of pytest runs all those files that have not run
-often enough since a test in them failed, several at a time as `make test` does: what there is time
-for counts, and the next call goes on from there. A call that is broken off is not written. Runs
-count whatever the commit was that they are of, which stands in their lines. Lines of earlier
-commits come from a call of pytest for each file.
+tests that touch clocks, processes or Ray. Files that have not run often enough since a test in them
+failed run in calls of pytest of a few minutes each, several at a time: what there is time for
+counts, and the next start goes on from there. A call that is broken off is not written. Runs count
+whatever the commit was that they are of, which stands in their lines. Lines of some earlier commits
+come from one call for all files.
 """
 
 import argparse
@@ -18,7 +18,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs/benchmarks/busy_suite.jsonl"
 SPINNERS = 2
 SUITE, FILE = "suite", "file"
+CALL_S = 240.0  # of tests in a call, where there are so many: starting it takes some seconds
 MARKED = "not slow and not gpu"  # as in CI
 # What the source of a test, or of what it is supported by, has where it touches one of them.
 TOUCHES = re.compile(
@@ -66,15 +69,16 @@ def sources() -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout[:-1]
 
 
-def run_tests(at_once: int, tests: Sequence[str]) -> dict[str, dict[str, Any]]:
+def run_tests(tests: Sequence[str], at_once: int = 1) -> dict[str, dict[str, Any]]:
     """Call pytest once beside the spinners; returns what came of each file of tests.
 
+    at_once: the number of processes among which it divides the files.
     Raises: RuntimeError where pytest ended otherwise than after all tests.
     """
     with tempfile.TemporaryDirectory() as folder:
         written = Path(folder, "tests.xml")
         command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-m", MARKED]
-        command += ["-n", f"{at_once}", "--dist", "loadfile"]
+        command += ["-n", f"{at_once}", "--dist", "loadfile"] if at_once > 1 else []
         command += [f"--junitxml={written}", "-o", "junit_family=xunit1"]  # this one names files
         done = subprocess.run([*command, *tests], cwd=ROOT, capture_output=True, text=True)
         if done.returncode not in (0, 1):
@@ -107,19 +111,44 @@ def run_all(suites: int, repeats: int, at_once: int, deadline: float) -> None:
         return _since_a_failure(runs_of(read(RESULTS))[SUITE])
 
     while suites_done() < suites and time.perf_counter() < deadline:
-        files = run_tests(at_once, ["tests"]).values()
+        files = run_tests(["tests"], at_once).values()
         failed = [name for found in files for name in found["failed"]]
         keep(SUITE, {"passed": sum(found["passed"] for found in files), "failed": failed})
-    while (files_left := left(repeats)) and time.perf_counter() < deadline:
-        found_of = run_tests(at_once, files_left)
-        for file in files_left:  # all tests of a file may be marked
-            keep(FILE, {"file": file, **found_of.get(file, {"passed": 0, "failed": []})})
+
+    under_way: dict[Future[dict[str, dict[str, Any]]], list[str]] = {}
+    with ThreadPoolExecutor(at_once) as pool:
+        while True:
+            running = Counter(file for files in under_way.values() for file in files)
+            files_next = next_files(repeats, running) if time.perf_counter() < deadline else []
+            if files_next and len(under_way) < at_once:
+                under_way[pool.submit(run_tests, files_next)] = files_next
+                continue
+            if not under_way:
+                return
+            for call in wait(under_way, return_when=FIRST_COMPLETED).done:
+                found_of = call.result()
+                for file in under_way.pop(call):  # all tests of a file may be marked
+                    keep(FILE, {"file": file, **found_of.get(file, {"passed": 0, "failed": []})})
 
 
-def left(repeats: int) -> list[str]:
-    """The files that ran less often than `repeats` times since they failed."""
+def next_files(repeats: int, running: Counter[str]) -> list[str]:
+    """The files of the next call: those first that need most time until they ran often enough.
+
+    running: how many runs of each file are under way; one with many takes its turn behind others.
+    """
     runs = runs_of(read(RESULTS))
-    return [file for file in touching() if _since_a_failure(runs.get(file, [])) < repeats]
+    tests_s, work_s = {}, {}
+    for file in touching():
+        of_file = runs.get(file, [])
+        missing = repeats - _since_a_failure(of_file) - running[file]
+        if missing > 0:
+            tests_s[file] = of_file[-1].get("tests_s", 0.0) if of_file else 0.0
+            work_s[file] = missing * (tests_s[file] + 1.0) / (1 + running[file])
+    chosen: list[str] = []
+    for file in sorted(work_s, key=lambda file: -work_s[file]):
+        if not chosen or sum(tests_s[each] for each in chosen) + tests_s[file] <= CALL_S:
+            chosen.append(file)
+    return chosen
 
 
 def runs_of(lines: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
@@ -184,7 +213,7 @@ def main() -> None:
         "--suites", type=int, default=3, help="runs of the whole suite since it failed"
     )
     parser.add_argument("--repeats", type=int, default=50, help="runs of each file since it failed")
-    parser.add_argument("--at-once", type=int, default=4, help="as many as `make test` has")
+    parser.add_argument("--at-once", type=int, default=4, help="processes of tests")
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no run after this time")
     parser.add_argument("--write", type=Path, default=None, help="the page to write")
     parser.add_argument("--page-only", action="store_true", help="run nothing")
