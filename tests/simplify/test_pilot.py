@@ -24,12 +24,13 @@ from support.stages import stage_facts
 MS = 1e6
 
 
-def stretch(durations_ms: list[float], **seen: dict[int, float]) -> Stretch:
+def stretch(durations_ms: list[float], stolen_ms: float = 0.0, **seen: dict[int, float]) -> Stretch:
     return Stretch(
         np.array(durations_ms) * MS,
         seen.get("call_ns", {0: MS, REST_NUMBER: 0.0}),
         seen.get("calls", {0: 1.0, 1: 1.0}),
-        0.0,
+        other_cpu=0.0,
+        stolen_ns=stolen_ms * MS,
     )
 
 
@@ -137,6 +138,15 @@ def test_a_stage_that_waits_for_hidden_work_is_reported() -> None:
     base = [stretch([4.0] * 40, call_ns={0: 0.1 * MS, REST_NUMBER: 0.0}) for _ in range(3)]
     free = [stretch([3.0] * 40, call_ns={0: 2.9 * MS, REST_NUMBER: 0.0}) for _ in range(3)]
     assert pilot(free, base).waits.keys() == {"load"}
+
+
+@pytest.mark.parametrize(("stolen_ms", "waits"), [(0.5, {"load"}), (2.8, set())])
+def test_what_other_programs_hold_up_does_not_wait(stolen_ms: float, waits: set[str]) -> None:
+    """Loading takes longer while training is free: by less than was stolen, or by more."""
+    base = [stretch([4.0] * 40, call_ns={0: 0.5 * MS, REST_NUMBER: 0.0}) for _ in range(3)]
+    call_ns = {0: 2.9 * MS, REST_NUMBER: 0.0}
+    free = [stretch([3.0] * 40, stolen_ms, call_ns=call_ns) for _ in range(3)]
+    assert pilot(free, base).waits.keys() == waits
 
 
 def test_waiting_outside_of_the_stages_is_reported_too() -> None:

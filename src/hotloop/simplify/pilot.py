@@ -47,7 +47,7 @@ class Stretch:
     its number, with `REST_NUMBER` for what an iteration does outside of them. calls: of each stage
     in an iteration. other_cpu: processor time of other threads over wall time, without those that
     only help the loop's own one. presence: the share of the iterations in which each stage is
-    called.
+    called. stolen_ns: of an iteration, in which another program had the loop's core.
     """
 
     durations_ns: np.ndarray
@@ -55,6 +55,7 @@ class Stretch:
     calls: Mapping[int, float]
     other_cpu: float
     presence: Mapping[int, float] = field(default_factory=dict)
+    stolen_ns: float = 0.0
 
 
 def stretch_of(block: Block, outermost: Sequence[int], lane: int) -> Stretch:
@@ -74,7 +75,8 @@ def stretch_of(block: Block, outermost: Sequence[int], lane: int) -> Stretch:
         if len(mine):
             call_ns[int(number)] = float(np.median(mine[:, 2] - mine[:, 1]))
     other = max(0, block.process_cpu_ns - block.helpers_cpu_ns - block.cpu_ns)
-    return Stretch(durations, call_ns, calls, other / max(block.wall_ns, 1), presence)
+    stolen_ns = block.stolen_ns / len(durations)
+    return Stretch(durations, call_ns, calls, other / max(block.wall_ns, 1), presence, stolen_ns)
 
 
 @dataclass(frozen=True)
@@ -182,7 +184,12 @@ def _feeds_and_waits(
                 feeds.setdefault(free_arms[arm], []).append(other)
             took = min(row.call_ns.get(number, 0.0) for row in rows)
             most = max(row.call_ns.get(number, 0.0) for row in base)
-            if took > WAITS_FACTOR * most and took > most + WAITS_SHARE * whole_ns:
+            # On a busy machine it may be that other programs held it up, and nothing of the loop.
+            own = min(
+                row.call_ns.get(number, 0.0) - row.stolen_ns / max(row.calls.get(number, 0.0), 1.0)
+                for row in rows
+            )
+            if took > WAITS_FACTOR * most and own > most + WAITS_SHARE * whole_ns:
                 longest = max(row.call_ns.get(number, 0.0) for row in rows)
                 waits[other] = max(longest, waits.get(other, 0.0))
     return feeds, waits
