@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import runpy
+import select
 import socket
 import subprocess
 import sys
@@ -102,7 +103,11 @@ class CommandServer:
 
 
 def serve(kind: str, place: str) -> None:
-    """Import what the commands need, then fork one process for each connection."""
+    """Import what the commands need, then fork one process for each connection.
+
+    It ends within a second after the tests that started it were killed.
+    """
+    tests = os.getppid()
     for verb in LIGHT if kind == "light" else WITH_TORCH:
         importlib.import_module(f"hotloop.cli.{verb}")
     for module in _MORE[kind]:
@@ -112,7 +117,9 @@ def serve(kind: str, place: str) -> None:
         listening.bind(place)
         listening.listen(64)
         print(_READY, end="", flush=True)
-        while True:
+        while os.getppid() == tests:
+            if not select.select([listening], [], [], 1.0)[0]:
+                continue
             connection, _ = listening.accept()
             while _reap():
                 pass
@@ -121,6 +128,8 @@ def serve(kind: str, place: str) -> None:
                 _answer(connection)
                 return
             connection.close()
+    Path(place).unlink()
+    Path(place).parent.rmdir()
 
 
 def _reap() -> bool:

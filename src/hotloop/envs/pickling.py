@@ -1,4 +1,4 @@
-"""Makers of envs and errors on their way between processes."""
+"""Makers of envs, messages and errors on their way between processes."""
 
 import pickle
 import traceback
@@ -22,6 +22,18 @@ def pickle_makers(makers: Any) -> bytes:
             f"that cannot be pickled: {error}; make what it holds (a lock, a file, a simulator) "
             "inside of the function, or fork worker processes: context='fork'"
         ) from error
+
+
+def pickle_message(message: Any) -> bytes:
+    """A message as bytes for another process.
+
+    Plain pickle is the faster; classes of a script and functions, which it cannot name, are sent
+    by value.
+    """
+    try:
+        return pickle.dumps(message, protocol=5)
+    except Exception:
+        return cloudpickle.dumps(message, protocol=5)  # type: ignore[no-any-return]
 
 
 def portable_error(error: BaseException) -> BaseException:

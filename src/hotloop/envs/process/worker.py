@@ -22,7 +22,7 @@ from gymnasium.vector import AutoresetMode
 from hotloop.data.layout import leaves, tree_map
 from hotloop.data.shared import SharedBlock
 from hotloop.envs.infos import AnyInfos
-from hotloop.envs.pickling import portable_error
+from hotloop.envs.pickling import pickle_message, portable_error
 from hotloop.envs.placement import CorePinning, limit_threads
 from hotloop.envs.process.channel import MESSAGE, Channel, Shape, slab_entry
 from hotloop.envs.process.wakeups import Wakeup, choose_spin
@@ -181,13 +181,13 @@ class Worker:
             objects = [(leaf, row, out[row]) for leaf, out in self.objects for row in rows]
             message = (Message.INFOS, [(first + k, info) for k, info in infos], objects)
             try:
-                data = _packed(message)
+                data = pickle_message(message)
             except Exception as error:
                 error.add_note(
                     f"in envs {rows[0]} to {rows[-1]}: an info or observation that cannot be sent "
                     "to another process; leave it out, or use backend='serial'"
                 )
-                data = _packed((Message.FAILED, list(rows), portable_error(error)))
+                data = pickle_message((Message.FAILED, list(rows), portable_error(error)))
             self._send(data)
         end = self.end
         end.done[self.tail % self.channel.shape.entries] = entry
@@ -227,9 +227,9 @@ class Worker:
         """Answer with a value, or with the error that it raised."""
         number, *arguments = arguments
         try:
-            answer = _packed((Message.REPLY, number, getattr(self, kind)(*arguments), None))
+            answer = pickle_message((Message.REPLY, number, getattr(self, kind)(*arguments), None))
         except Exception as error:
-            answer = _packed((Message.REPLY, number, None, portable_error(error)))
+            answer = pickle_message((Message.REPLY, number, None, portable_error(error)))
         self._send(answer)
         self.driver_wakeup.wake()
 
@@ -278,21 +278,13 @@ class Worker:
         self.given.clear()
 
     def _fail(self, rows: Sequence[int], error: BaseException) -> None:
-        self._send(_packed((Message.FAILED, rows, portable_error(error))))
+        self._send(pickle_message((Message.FAILED, rows, portable_error(error))))
         self.driver_wakeup.wake()
 
     def _send(self, data: bytes) -> None:
         self.connection.send_bytes(data)
         self.driver_wakeup.mark_time()
         self.end.messages[0] += 1
-
-
-def _packed(message: tuple[Any, ...]) -> bytes:
-    try:
-        return pickle.dumps(message, protocol=5)
-    except Exception:
-        # Classes of a script, functions: what plain pickle cannot name, cloudpickle can.
-        return cloudpickle.dumps(message, protocol=5)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,13 @@ from ray.exceptions import RayError, RayTaskError
 
 from hotloop.data.layout import Tree, leaves
 from hotloop.envs.actions import Given
+from hotloop.envs.pickling import pickle_message
 from hotloop.envs.pool import expect_limits, expect_workers, in_splits, owners
 from hotloop.envs.ray.actors import ActorHandle, Actors, RaySettings
 from hotloop.envs.ray.cluster import actor_options, capacity, expect_placement, start_ray
 from hotloop.envs.ray.failures import death, error_of, unwrapped
 from hotloop.envs.ray.messages import PendingMessage, StepPart, take_actions
-from hotloop.envs.ray.worker import Answer, Outcome, as_index, pickled
+from hotloop.envs.ray.worker import Answer, Outcome, as_index
 from hotloop.envs.recovery import Episodes, over_in
 from hotloop.envs.table import Rows, Table
 from hotloop.envs.vector import VectorEnv
@@ -159,7 +160,7 @@ class RayVectorEnv(VectorEnv):
         own = [row for slab in slabs for row in handle.slabs[slab]] + single
         # Objects may be of a class that can be sent by value only.
         is_plain = not self._actions_have_objects and type(actions) is not Given
-        dumps = pickled if is_plain else cloudpickle.dumps
+        dumps = pickle_message if is_plain else cloudpickle.dumps
         message = dumps(
             (slabs, [int(self._row_in_worker[k]) for k in single], take_actions(actions, positions))
         )

@@ -19,7 +19,7 @@ from hotloop.data.layout import Layout, Tree, leaves, tree_map
 from hotloop.envs.actions import Given
 from hotloop.envs.facts import Facts
 from hotloop.envs.infos import AnyInfo, AnyInfos
-from hotloop.envs.pickling import portable_error
+from hotloop.envs.pickling import pickle_message, portable_error
 from hotloop.envs.placement import limit_threads
 from hotloop.envs.slab import Slab, make_slabs
 from hotloop.envs.table import Table
@@ -183,13 +183,13 @@ class RayWorker:
         if sum(leaf.nbytes for leaf in outcome.obs) > _INLINE_BYTES:
             return outcome
         try:
-            return pickled(outcome)
+            return pickle_message(outcome)
         except Exception as error:
             error.add_note(
                 "an info or observation that cannot be sent to another process; leave it out, or "
                 "use backend='serial'"
             )
-            return pickled(Answer(None, Failure.of(rows, error)))
+            return pickle_message(Answer(None, Failure.of(rows, error)))
 
     def _restore(self, seen: list[Any], plans: Sequence[tuple[Any, ...]]) -> None:
         for out, leaf in zip(leaves(self._table.obs), seen, strict=True):
@@ -205,14 +205,6 @@ class RayWorker:
         slabs, self._slabs = self._slabs, []
         for slab in slabs:
             slab.close()
-
-
-def pickled(value: Any) -> bytes:
-    """The value pickled, also classes of a script and functions, which plain pickle cannot name."""
-    try:
-        return pickle.dumps(value, protocol=5)
-    except Exception:
-        return cloudpickle.dumps(value, protocol=5)  # type: ignore[no-any-return]
 
 
 def as_index(rows: list[int]) -> slice | list[int]:
@@ -234,6 +226,6 @@ def _step(slab: Slab, row: int | None, actions: Tree, part: slice) -> AnyInfos:
 
 def _answered(do: Callable[[], Any]) -> bytes:
     try:
-        return pickled(Answer(do(), None))
+        return pickle_message(Answer(do(), None))
     except Exception as error:
-        return pickled(Answer(None, Failure.of([], error)))
+        return pickle_message(Answer(None, Failure.of([], error)))
