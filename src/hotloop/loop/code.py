@@ -7,6 +7,7 @@ import sys
 import sysconfig
 import types
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -58,8 +59,9 @@ def is_users_file(filename: str) -> bool:
     if filename.startswith(("<frozen", "<built-in", "<__array_function__")):
         return False
     path = Path(filename)
-    if "site-packages" in path.parts or "dist-packages" in path.parts:
-        return "hotloop" in path.parts  # its engines, the same wherever they are installed
+    for folder, inside in reversed([*pairwise(path.parts)]):
+        if folder in ("site-packages", "dist-packages"):
+            return inside == "hotloop"  # its engines, the same wherever they are installed
     return not any(path.is_relative_to(folder) for folder in _library_folders())
 
 
