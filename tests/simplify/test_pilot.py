@@ -142,7 +142,7 @@ def test_a_stage_that_waits_for_hidden_work_is_reported() -> None:
 
 @pytest.mark.parametrize(("stolen_ms", "waits"), [(0.5, {"load"}), (2.8, set())])
 def test_what_other_programs_hold_up_does_not_wait(stolen_ms: float, waits: set[str]) -> None:
-    """Loading takes longer while training is free: by less than was stolen, or by more."""
+    """Loading takes longer while training is free: by more than was stolen, or by less."""
     base = [stretch([4.0] * 40, call_ns={0: 0.5 * MS, REST_NUMBER: 0.0}) for _ in range(3)]
     call_ns = {0: 2.9 * MS, REST_NUMBER: 0.0}
     free = [stretch([3.0] * 40, stolen_ms, call_ns=call_ns) for _ in range(3)]
